@@ -1,4 +1,4 @@
-# make demo    judge the sample trajectories by a fitted judge and by a trained small model, here; compare with labels, make a page
+# make demo    judge the sample trajectories by fitted judges, here; compare with labels, make a page
 # make test    the unit tests: without a browser, torch or root; six minutes from a bare machine
 # make test-all   all tests; installs torch, and Chromium and adb where it may; what needs more is skipped and says so; with a real
 #              vLLM where test-vllm installed it
@@ -26,16 +26,16 @@ PIP      = .ci/install $(BIN) --constraint constraints.txt
 APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
+TRAC    := $(VENV)/trac
 AUDIT   := $(VENV)/audit
 RELEASE := $(VENV)/release
 VLLM    := $(VENV)/vllm
 FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl browser-use browser-use-old tracers
 RAY     := $(VENV)/frameworks/ray
 SAMPLES := datasets/samples/miniwob
-LEARNED := click-button|click-collapsible|click-link|click-scroll-list|click-test-2|enter-date|enter-text|login-user|search-engine|social-media
 
 # Tests start the command often. Where the environment forbids Python to keep what it compiled, each start would
-# compile prill anew, which costs twice what the start does.
+# compile prill again, which costs twice what the start does.
 export PYTHONDONTWRITEBYTECODE :=
 export VENV
 
@@ -44,20 +44,16 @@ export VENV
 # The codes that quote pages are drawn at random; a fixed key makes the figures repeat.
 demo: export PRILL_CODE_KEY := demo
 demo: $(VENV)/.installed
-	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
-	$(BIN)/prill fit $(SAMPLES)/trajectories.jsonl $(SAMPLES)/labels.jsonl -o out/demo/student.json \
+	@# Judges fitted to the labels; each run is judged by one that was fitted without its task.
+	$(BIN)/prill fit $(SAMPLES)/trajectories.jsonl $(SAMPLES)/labels.jsonl -o out/demo/student.json --no-abstain \
 	    --out-of-fold out/demo/student.jsonl
-	@# A small model with an adapter judges the runs of the tasks that the adapter was not trained on. Exit code 3 would say
-	@# that some are unscored: the table below shows how many.
-	grep -vE '/($(LEARNED))\?' $(SAMPLES)/trajectories.jsonl >out/demo/other-tasks.jsonl
-	$(BIN)/prill score out/demo/other-tasks.jsonl -o out/demo/verdicts.jsonl --judge $(SAMPLES)/judge/judge.toml --no-resume \
-	    || test $$? -eq 3
-	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/self-report.jsonl --judge self-report --no-resume
+	$(BIN)/prill fit $(SAMPLES)/trajectories.jsonl $(SAMPLES)/labels.jsonl -o out/demo/prior.json --kind prior \
+	    --out-of-fold out/demo/prior.jsonl
 	$(BIN)/prill agree out/demo/student.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
-	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories out/demo/other-tasks.jsonl \
-	    --against out/demo/student.jsonl
+	$(BIN)/prill agree out/demo/student.jsonl out/demo/prior.jsonl $(SAMPLES)/labels.jsonl \
+	    --trajectories $(SAMPLES)/trajectories.jsonl
 	$(BIN)/prill report $(SAMPLES)/trajectories.jsonl -o out/demo/report.html --embed --labels $(SAMPLES)/labels.jsonl \
-	    --verdicts out/demo/student.jsonl out/demo/verdicts.jsonl out/demo/self-report.jsonl
+	    --verdicts out/demo/student.jsonl out/demo/prior.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
 # A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
@@ -69,7 +65,7 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) tests/unit
 
 # What does not go into .venv itself.
-beside: $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed browser adb
+beside: $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed $(TRAC)/.installed browser adb
 
 # Half of their time these wait, for browsers, phones and bounds: more of them are under way than there are cores.
 test-all: WORKERS = 4
@@ -150,7 +146,7 @@ $(VENV)/.installed: $(VENV)/.pip pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers,inspect]' --group dev
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,batch,papers,inspect]' --group dev
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
@@ -191,6 +187,12 @@ $(SCHEMATHESIS)/.installed: $(VENV)/.pip
 	    >$(VENV)/schemathesis.log 2>&1; \
 	then touch $@; \
 	else echo 'no schemathesis (see $(VENV)/schemathesis.log): its test will be skipped'; fi
+
+# The application of examples/sites/trac.
+$(TRAC)/.installed: $(VENV)/.pip
+	@if { $(PYTHON) -m venv $(TRAC) && .ci/install $(TRAC)/bin Trac==1.6 'setuptools<81'; } >$(VENV)/trac.log 2>&1; \
+	then touch $@; \
+	else echo 'no Trac (see $(VENV)/trac.log): its test will be skipped'; fi
 
 # They read this environment and its versions from outside, so that they are no part of what they list.
 $(AUDIT)/.installed: $(VENV)/.created

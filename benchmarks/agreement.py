@@ -15,7 +15,7 @@ from time import perf_counter
 
 import numpy as np
 
-from prill.evaluators.meta.agreement import agreement
+from prill.evaluators.agreement.agreement import agreement
 from prill.evaluators.metrics import DRAWS
 from prill.io.store import encode, read_labels, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict

@@ -15,8 +15,8 @@ from dataclasses import astuple, dataclass
 import numpy as np
 from scipy.special import betaincinv
 
-from prill.evaluators.meta.comparison import exact_mcnemar
-from prill.evaluators.meta.paired import Requirement, TaskRuns, compare_agents
+from prill.evaluators.agreement.comparison import exact_mcnemar
+from prill.evaluators.agreement.differences import Requirement, TaskRuns, compare_agents
 
 WITHIN, SHARED, RIGHT, RATE = 0.3, 0.5, 0.9, 0.4
 TASKS, ATTEMPTS = (20, 50, 200), (1, 4)

@@ -16,7 +16,7 @@ import prill
 PLANS: dict[str, dict[str, Any]] = {
     "vlm": {},
     "vlm, frames=1": {"frames": 1},
-    "vlm, paper": {"preset": "paper"},
+    "aer-v": {},
     "modular": {"captioner": "text"},
     "modular, captions": {"captioner": "given"},
     "steps": {"captioner": "text"},
@@ -27,7 +27,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    trajectories = list(prill.read_trajectories(sys.argv[1], on_error="skip"))
+    trajectories = prill.read_trajectories(sys.argv[1], on_error="skip")
     print(
         f"{'judge':<20}{'judged':>8}{'calls':>8}{'images':>8}{'prompt tokens':>15}   (means of "
         "those judged)"

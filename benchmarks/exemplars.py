@@ -60,9 +60,7 @@ def tick(each: str) -> str:
 
 
 DATE = lines(
-    "for month in range($1):",
-    "    " + CLICK("//a[@title='Prev']"),
-    CLICK("//a[text()='$2']"),
+    "for month in range($1):", "    " + CLICK("//a[@title='Prev']"), CLICK("//a[text()='$2']")
 )
 # Keys go to the part of the field that was clicked on; the first part is at the left.
 TO_THE_LEFT = lines(CLICK("//*[@id='tt']"), 'agent.press("arrowleft")', 'agent.press("arrowleft")')
@@ -252,8 +250,7 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
         (
             r'in order, "(.+?)", "(.+?)" and "(.+?)"; then click on "(.+)"',
             lines(
-                *(typed(f"(//input)[{i}]", f"${i}") for i in (1, 2, 3)),
-                CLICK("//*[text()='$4']"),
+                *(typed(f"(//input)[{i}]", f"${i}") for i in (1, 2, 3)), CLICK("//*[text()='$4']")
             ),
         )
     ],

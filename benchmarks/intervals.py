@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from prill.evaluators.meta.calibration_fit import (
+from prill.evaluators.fitted.calibration_fit import (
     find_cuts,
     precision_bound,
     threshold_for_precision,

@@ -21,15 +21,15 @@ import json
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from demo_judge import read, without_pictures
+from samples import change
 
 import prill
 from prill.evaluators.fitted.calibration import read_calibration
-from prill.io.store import encode, read_verdicts
+from prill.io.store import encode, read_labels, read_verdicts
 from prill.refine import StudyArm
 from prill.refine.training.judge import measure
 from prill.types import LabelRecord, Trajectory
@@ -38,6 +38,18 @@ STUDY = Path(__file__).parents[1] / "examples/filtered_bc/miniwob.toml"
 LABELLED, PRECISION = 150, 0.75
 JUDGE = {"name": "likelihood", "captioner": "text", "max_chars": 420}
 TRAINING = {"name": "small-likelihood", "epochs": 3, "max_length": 512}
+
+
+def without_pictures(run: Trajectory) -> Trajectory:
+    """Returns the run as the judge reads it; its pictures lie in another folder."""
+    return change(run, lambda observation: replace(observation, screenshot=None))
+
+
+def read(folder: Path) -> tuple[list[Trajectory], dict[str, bool]]:
+    """Returns a rollout's runs, and the success of each."""
+    runs = list(prill.read_trajectories(folder / "trajectories.jsonl"))
+    labels = read_labels(folder / "labels.jsonl")
+    return runs, {label.id: bool(label.success) for label in labels}
 
 
 def main() -> int:
@@ -75,8 +87,7 @@ class Attempts:
 
     def write_labels(self, ids: list[str], path: Path) -> Path:
         return write(
-            path,
-            [LabelRecord(id=id, success=self.successes[id], source="reward") for id in ids],
+            path, [LabelRecord(id=id, success=self.successes[id], source="reward") for id in ids]
         )
 
 
@@ -98,7 +109,7 @@ def train(folder: Path, attempts: Attempts, labelled: list[str]) -> None:
     )
     prill.calibrate(
         prill.CalibrateConfig(
-            verdicts=held_out,
+            verdicts=[held_out],
             labels=labels,
             trajectories=rows,
             output=folder / "calibration.json",

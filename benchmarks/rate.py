@@ -13,9 +13,9 @@ import argparse
 
 import numpy as np
 
-from prill.evaluators.meta import rate as module
-from prill.evaluators.meta.figure import Figure
-from prill.evaluators.meta.rate import RateEstimate, estimate_rate
+from prill.evaluators.agreement import rate as module
+from prill.evaluators.agreement.figure import Figure
+from prill.evaluators.agreement.rate import RateEstimate, estimate_rate
 
 RUNS = 600
 JUDGES = {"perfect": (1.0, 1.0), "good": (0.9, 0.9), "fair": (0.8, 0.7), "chance": (0.5, 0.5)}
@@ -94,10 +94,7 @@ def mean(values: list[bool] | list[float]) -> float:
 
 
 def draw(
-    generator: np.random.Generator,
-    chances: np.ndarray,
-    quality: tuple[float, float],
-    labels: int,
+    generator: np.random.Generator, chances: np.ndarray, quality: tuple[float, float], labels: int
 ) -> RateEstimate:
     """Computes the estimate from one set of runs; `chances` are the tasks' success rates."""
     task = np.arange(RUNS) % len(chances)

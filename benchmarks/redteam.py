@@ -27,21 +27,21 @@ from time import perf_counter
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families
-from prill.evaluators.baselines import SelfReport
-from prill.evaluators.fitted.fit import HARDENED_FAMILIES, examples, fit
-from prill.evaluators.fitted.student import Student
-from prill.evaluators.labels import gold_labels, grouped_folds, make_task
-from prill.evaluators.meta.redteam import (
+from prill.evaluators.attacks.redteam import (
     AttackTrial,
     RedTeam,
     effect,
+    markdown,
     red_team,
     trial,
     worst_by_family,
 )
-from prill.io.store import BadLine, read_labels, read_trajectories
+from prill.evaluators.baselines import SelfReport
+from prill.evaluators.fitted.fit import HARDENED_FAMILIES, examples, fit
+from prill.evaluators.fitted.student import Student
+from prill.evaluators.labels import gold_labels, grouped_folds, make_task
+from prill.io.store import BadLine, iter_trajectories, read_labels
 from prill.protocols import Evaluator
-from prill.runs.trust.redteam import markdown
 from prill.types import LabelRecord, Trajectory, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,7 +88,7 @@ def main() -> None:
         print(f"{folder} is not there; only the samples are attacked", file=sys.stderr)
     report(
         "samples/miniwob",
-        read_trajectories(SAMPLES / "trajectories.jsonl"),
+        iter_trajectories(SAMPLES / "trajectories.jsonl"),
         read_labels(SAMPLES / "labels.jsonl"),
         None,
     )

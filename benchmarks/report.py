@@ -25,7 +25,7 @@ from PIL import Image, ImageDraw
 from prill.datasets.convert import convert
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.emulators.browser.chromium import Chromium
-from prill.io.store import encode, encode_trajectory, read_trajectories
+from prill.io.store import encode, encode_trajectory, iter_trajectories
 from prill.types import (
     Action,
     Criterion,
@@ -121,7 +121,7 @@ def judged(folder: Path) -> int:
     generator = random.Random(1)
     files = {name: (folder / f"{name}.jsonl").open("wb") for name in JUDGES}
     count = 0
-    for item in read_trajectories(folder / "trajectories.jsonl"):
+    for item in iter_trajectories(folder / "trajectories.jsonl"):
         count += 1
         for name, file in files.items():
             file.write(encode(verdict(item, name, generator)))

@@ -1,5 +1,5 @@
 """Estimates the time of captions and LoRA steps on a GPU from its data sheet:
-`python benchmarks/reckoning.py`.
+`python benchmarks/roofline.py`.
 
 Nothing is measured, and no GPU is needed. Each estimate is printed next to its roofline (at the
 chip's full rates) and uses assumed shares of these rates. Comments name the sources of the numbers.

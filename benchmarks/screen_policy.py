@@ -185,7 +185,7 @@ def scripted_rows(out: Path, tasks: Sequence[str], episodes: int, workers: int) 
     """Rows of scripted play, as the policy `screen` is asked and answers."""
     played = out / "teacher"
     for task in tasks:
-        config = prill.RolloutConfig(
+        result = prill.rollout(
             environment=prill.MiniWobConfig(tasks=[task], announce_end=True),
             policy=f"{__file__}:Colour" if task == "click-color" else "scripted",
             seeds=f"{TEACHER}-{TEACHER + episodes - 1}",
@@ -193,7 +193,7 @@ def scripted_rows(out: Path, tasks: Sequence[str], episodes: int, workers: int) 
             workers=workers,
             output=played,
         )
-        print(prill.rollout(config))
+        print(result)
     verdicts = out / "teacher-verdicts.jsonl"
     labels = {"name": "oracle", "labels": str(played / "labels.jsonl")}
     prill.score(
@@ -204,7 +204,7 @@ def scripted_rows(out: Path, tasks: Sequence[str], episodes: int, workers: int) 
     policy = prill.TeacherConfig.read(POLICY, "policy")
     filtered = prill.FilterConfig(
         trajectories=[played / "trajectories.jsonl"],
-        verdicts=verdicts,
+        verdicts=[verdicts],
         output=out / "teacher-rows",
         policy=policy,
     )

@@ -36,7 +36,7 @@ class Outcome:
     wrong: int = 0
     zero_without_verdict: int = 0
     refused: int = 0  # 502: the judge failed, and the client asks again
-    turned_away: int = 0  # 503 after SIGTERM
+    turned_away: int = 0  # no connection after SIGTERM
     dropped: int = 0  # accepted, and never answered
     memory: list[float] = field(default_factory=list)
     cpu: float = 0.0  # seconds of the service, until the last request was asked
@@ -84,6 +84,7 @@ async def load(
                         body = await answer.json()
                         status = answer.status
                 except aiohttp.ClientConnectorError:
+                    ended.set()
                     outcome.turned_away += 1
                     return
                 except aiohttp.ClientError:
@@ -91,10 +92,6 @@ async def load(
                     # other one did.
                     outcome.turned_away += ended.is_set()
                     outcome.dropped += not ended.is_set()
-                    return
-                if status == 503 and options.term:
-                    ended.set()
-                    outcome.turned_away += 1
                     return
                 if status == 200:
                     outcome.seconds.append(time.perf_counter() - began)
@@ -127,7 +124,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     with MockServer(latency=options.latency, server_error=options.faults) as mock:
-        judge = ["--judge", "modular", "--captioner", "text", "--model", "mock", "--retries", "0"]
+        judge = ["--judge", "modular", "--judge.captioner", "text", "--model", "mock"]
+        judge += ["--model.retries", "0"]
         command = [
             sys.executable,
             "-m",
@@ -138,7 +136,7 @@ def main() -> None:
             str(options.concurrency),
         ]
         process = subprocess.Popen(
-            [*command, "--port", "0", "--json", "--base-url", mock.base_url],
+            [*command, "--port", "0", "--json", "--model.base-url", mock.base_url],
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -24,15 +24,16 @@ from pathlib import Path
 import numpy as np
 from redteam import Truths, parts, verdicts
 from student import FITTED, read
+from threadpoolctl import threadpool_limits
 
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, families
-from prill.evaluators.fitted.fit import cross_validated, examples, fit_with_scores, make_table
+from prill.evaluators.fitted.fit import examples, fit_with_scores, make_table
 from prill.evaluators.fitted.overlap import FittedRuns
-from prill.evaluators.fitted.regression import fit_rows
+from prill.evaluators.fitted.regression import cross_validated, fit_rows
 from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked, StackModel
-from prill.evaluators.fitted.stack_fit import StackFit, fit_stack, fit_stages
+from prill.evaluators.fitted.stack_card import stack_card
+from prill.evaluators.fitted.stack_fit import StackFit, fit_stack, fit_stages, sort_sources
 from prill.evaluators.labels import latest_verdicts
-from prill.runs.trust.stack_card import stack_card
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 from tests.support.datasets.reference_verdicts import load_reference_verdicts
 
@@ -146,12 +147,17 @@ def refitted(
         words=fitted.words,
         guard=fitted.guard,
     )
-    sources, stages = fit_stages(cross_validated(rows, 0), rows, recorded)
+    sources, _, columns = sort_sources(rows, recorded)
+    outer = np.array([np.nan if p is None else p for p in cross_validated(rows, 0)])
+    truths = np.array([one.success for one in rows])
+    with threadpool_limits(1):
+        scores = np.column_stack([outer, *columns])
+        stages = fit_stages(scores, truths, [one.task for one in rows], 0)
     return replace(
         like,
         student=student,
-        sources=sources,
-        stages=stages,
+        sources=tuple(sources),
+        stages=tuple(stages),
         fitted_to=FittedRuns.of(one.digests for one in rows),
     )
 

@@ -20,7 +20,8 @@ from scipy.stats import ttest_rel
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.record import Pool
-from prill.io.store import read_trajectories
+from prill.io.retries import ReflexionResults
+from prill.io.store import iter_trajectories
 from prill.papers.bench import read_paper
 from prill.papers.structured_reflection.actions import clicked, format_line
 from prill.papers.structured_reflection.agent import (
@@ -29,12 +30,11 @@ from prill.papers.structured_reflection.agent import (
     StructuredSpec,
     planning_calls,
 )
-from prill.papers.structured_reflection.memory import Rules, build_memory
+from prill.papers.structured_reflection.memory import build_memory
 from prill.papers.structured_reflection.screen import read_screen
 from prill.protocols import Learner
-from prill.refine.outcomes import ReflexionResults
-from prill.refine.reflexion import Challenge, PlaySettings, ReflexionProgress, run_reflexion
-from prill.refine.retries import RetrySpec
+from prill.refine.reflexion import PlaySettings, ReflexionProgress, run_reflexion
+from prill.refine.retries import Challenge, RetrySpec
 from prill.types import Task, Trajectory
 from tests.support.papers.trials import category_means, completion, solved_by, within
 from tests.support.programmatic.structured import StructuredPlanner
@@ -88,12 +88,12 @@ async def played(
 
 def recorded(out: Path) -> dict[str, Trajectory]:
     """Returns the attempts by id."""
-    return {item.id: item for item in read_trajectories(out / "trajectories.jsonl")}
+    return {item.id: item for item in iter_trajectories(out / "trajectories.jsonl")}
 
 
 def repeats(attempt: Trajectory) -> int:
     """How many clicks of an attempt were on an element that its lessons rule out at that step."""
-    memory = build_memory(attempt.metadata.get("lessons", ()), Rules(target=clicked))
+    memory = build_memory(attempt.metadata.get("lessons", ()))
     steps = [step for step in attempt.steps if not step.action.is_final]
     return sum(
         step.action.kind == "click"
@@ -107,7 +107,7 @@ def departs(attempt: Trajectory) -> bool:
     """Whether the actions before the step of its newest lesson are others than those of the attempt
     before, or were planned.
     """
-    memory = build_memory(attempt.metadata.get("lessons", ()), Rules(target=clicked))
+    memory = build_memory(attempt.metadata.get("lessons", ()))
     steps = attempt.steps[: len(memory.prefix)]
     return tuple(format_line(step.action) for step in steps) != memory.prefix or any(
         step.thought != REPLAYED for step in steps

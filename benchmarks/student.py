@@ -29,11 +29,11 @@ import numpy as np
 from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
 from prill.evaluators.fitted.fit import (
     HARDENED_FAMILIES,
-    cross_validated,
     examples,
     fit,
     without_site,
 )
+from prill.evaluators.fitted.regression import cross_validated
 from prill.evaluators.fitted.student import Kind, Student
 from prill.evaluators.labels import gold_labels, make_task
 from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures

@@ -8,12 +8,12 @@ of the server, and peak memory; text
        with its requests carried by the SDK's asynchronous client ("over SDK"), a bare loop over
        aiohttp (the least that any client in Python can do), one over that client of the SDK, a
        plain loop, and a pool of 10 worker processes (how the original code did it). The server has
-       one core and the client another. "1 process" and "2 processes" are `prill score --processes`,
-       with two cores for the client and the server together; in "1 core" one process and the server
-       have one core together. `ideal` is concurrency / latency. `2 cores` is what two cores of
-       nobody else's could do by the CPU measured, if no process had to wait for another one: it
-       holds on a busy machine too, where the verdicts a second mean nothing. Starting, which is
-       part of the verdicts a second, is left out of the CPU a verdict and shown as seconds of CPU.
+       one core and the client another; "2 cores" has two cores for the client and the server
+       together, "1 core" has one for both. `ideal` is concurrency / latency. `by CPU` is what two
+       cores of nobody else's could do by the CPU measured, if no process had to wait for another
+       one: it holds on a busy machine too, where the verdicts a second mean nothing. Starting,
+       which is part of the verdicts a second, is left out of the CPU a verdict and shown as
+       seconds of CPU.
        --memory adds prill's peak memory for 1,000 and for 100,000 trajectories (about three minutes
        more).
 Every row is measured in a process of its own, all in one run; on a busy machine only the ratios
@@ -40,14 +40,14 @@ from typing import Any
 
 LATENCY = 0.2
 MODEL = "mock"
-_OURS = ("prill", "over SDK", "transcripts", "1 core", "1 process", "2 processes")
+_OURS = ("prill", "over SDK", "transcripts", "1 core", "2 cores")
 
 
 def cores(way: str, apart: int) -> set[int]:
     """The cores of a program in this row; `apart`: its own one, where client and server have one
     each.
     """
-    return {0} if way == "1 core" else {0, 1} if way.endswith(("process", "processes")) else {apart}
+    return {0} if way == "1 core" else {0, 1} if way == "2 cores" else {apart}
 
 
 def write_input(folder: Path, count: int, images: bool) -> Path:
@@ -99,12 +99,13 @@ def draw_page(path: Path) -> None:
 
 def judge(base_url: str, concurrency: int, images: bool) -> object:
     """prill's evaluator on the mock endpoint."""
-    from prill.captioner.recorded import GivenCaption
-    from prill.evaluators.outcome import CaptionJudge, VLMJudge
+    import prill
     from prill.models.client import OpenAIModel
 
     model = OpenAIModel(MODEL, base_url=base_url, concurrency=concurrency)
-    return VLMJudge(model) if images else CaptionJudge(model, GivenCaption())
+    if images:
+        return prill.judge("vlm", model=model)
+    return prill.judge("modular", model=model, captioner="given")
 
 
 def requests(path: Path, images: bool) -> list[dict[str, object]]:
@@ -136,26 +137,21 @@ def requests(path: Path, images: bool) -> list[dict[str, object]]:
 
 
 def with_prill(
-    base_url: str,
-    path: Path,
-    concurrency: int,
-    images: bool,
-    *,
-    processes: int = 1,
-    transcripts: bool = False,
+    base_url: str, path: Path, concurrency: int, images: bool, *, transcripts: bool = False
 ) -> None:
-    from prill.scoring.scorer import score_files
+    from prill.evaluators.scoring.scorer import score_files
 
     with tempfile.TemporaryDirectory() as out:
         evaluator = judge(base_url, concurrency, images)
         folder = Path(out) / "v.transcripts" if transcripts else None
-        settings = (
-            {"concurrency": concurrency, "processes": processes}
-            if processes > 1
-            else {"concurrency": concurrency}
-        )
         tally = asyncio.run(
-            score_files([path], evaluator, Path(out) / "v.jsonl", transcripts=folder, **settings)
+            score_files(
+                [path],
+                evaluator,
+                Path(out) / "v.jsonl",
+                transcripts=folder,
+                concurrency=concurrency,
+            )
         )
         assert not tally.unscored, tally.unscored
 
@@ -291,11 +287,8 @@ def measure(args: argparse.Namespace) -> None:
             args.base_url, path, args.concurrency, args.images, transcripts=True
         ),
         "1 core": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
-        "1 process": lambda path, rows: with_prill(
+        "2 cores": lambda path, rows: with_prill(
             args.base_url, path, args.concurrency, args.images
-        ),
-        "2 processes": lambda path, rows: with_prill(
-            args.base_url, path, args.concurrency, args.images, processes=2
         ),
         "bare aiohttp": lambda path, rows: with_bare_aiohttp(args.base_url, rows, args.concurrency),
         "bare SDK": lambda path, rows: with_bare_sdk(args.base_url, rows, args.concurrency),
@@ -363,7 +356,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Formats the rows as a table."""
     lines = [
         f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} "
-        f"{'CPU ms':>7} {'children':>8} {'mock ms':>7} {'2 cores':>8} {'start s':>7} {'MB':>5}"
+        f"{'CPU ms':>7} {'children':>8} {'mock ms':>7} {'by CPU':>8} {'start s':>7} {'MB':>5}"
     ]
     for r in rows:
         ideal = r["per_second"] / (r["concurrency"] / LATENCY)
@@ -385,7 +378,7 @@ def main() -> None:
         "--seconds", type=float, default=10.0, help="length of a row at the ideal rate"
     )
     parser.add_argument(
-        "--only", metavar="WAY,WAY", help="these ways alone, such as '1 process,2 processes'"
+        "--only", metavar="WAY,WAY", help="these ways alone, such as '1 core,2 cores'"
     )
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--out")
@@ -415,11 +408,9 @@ def main() -> None:
             ("transcripts", 64),
             ("transcripts", 256),
             ("1 core", 64),
-            ("1 process", 64),
-            ("2 processes", 64),
+            ("2 cores", 64),
             ("1 core", 256),
-            ("1 process", 256),
-            ("2 processes", 256),
+            ("2 cores", 256),
         ]:
             if args.only and way not in args.only.split(","):
                 continue

@@ -25,10 +25,11 @@ import numpy as np
 from miniwob_recordings import read_recordings
 
 import prill
+from prill.evaluators.agreement.comparison import mcnemar
 from prill.evaluators.fitted.calibration import fit_map
-from prill.evaluators.fitted.fit import cross_validated, examples, without_site
+from prill.evaluators.fitted.fit import examples, without_site
+from prill.evaluators.fitted.regression import cross_validated
 from prill.evaluators.labels import grouped_folds
-from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.metrics import auc
 from prill.io.store import encode, read_verdicts
 from prill.refine.training.judge import measure

@@ -17,17 +17,8 @@ if TYPE_CHECKING:
     from prill.captioner.vision import VLMCaptioner
 
 __all__ = [
-    "CachedCaptioner",
-    "FileCaptioner",
-    "GivenCaption",
-    "OCRCaptioner",
-    "TextState",
-    "TrainingSpec",
-    "VLMCaptioner",
-    "caption_files",
-    "captioner_for",
-    "make_captioner",
-    "read_captions",
+    "CachedCaptioner", "FileCaptioner", "GivenCaption", "OCRCaptioner", "TextState", "TrainingSpec",
+    "VLMCaptioner", "caption_files", "captioner_for", "make_captioner", "read_captions",
     "training_data",
-]
+]  # fmt: skip
 __getattr__, __dir__ = lazily(__name__)

@@ -7,37 +7,24 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
-
-import msgspec
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
 from prill.captioner.recorded import GivenCaption
 from prill.captioner.vision import unmarked
-from prill.errors import InputError, NoEvidenceError, PrillError, UnscoredError, UsageError
+from prill.errors import InputError, NoEvidenceError, UnscoredError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.lines import read_lines
 from prill.io.outputs import check_output, expect_file
 from prill.io.store import BadLine, TrajectoryReader
 from prill.models.ledger import metered
 from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
-from prill.scoring.engines import make_engine
-from prill.scoring.items import Stop, work_through
-from prill.scoring.scorer import RunTally
-from prill.scoring.shards import (
-    ShardedRun,
-    ShardResult,
-    Shards,
-    StopFile,
-    append_once,
-    read_part,
-    shard_path,
-    unpack,
-)
-from prill.types import Observation
+from prill.types import Observation, StrPath
+from prill.work.engines import make_engine
+from prill.work.items import RunTally, Stop, work_through
+from prill.work.remote import RemoteCaptioner, worked_by
 
 CONCURRENCY = 16
 
@@ -64,6 +51,13 @@ class CaptionTally(RunTally):
     equal: int = 0
     truncated: int = 0
 
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Returns what a progress bar shows: phase, count, total, note, and the count before."""
+        costs = f"{self.costs}, " if self.usage.calls else ""
+        before = self.kept + self.equal + self.passed
+        return "", self.seen, self.files, f"{costs}{sum(self.unscored.values())} without", before
+
     def fail(self, reason: str, problem: str) -> None:
         """Counts a picture without a caption and keeps the first problems for display."""
         self.unscored[reason] += 1
@@ -80,8 +74,9 @@ class CaptionOptions(TypedDict, total=False):
 
     They set the number of concurrent requests (default: the captioner's own, or 16), whether
     existing captions in the file are kept (default: yes), and whether recorded failures are
-    retried. No new picture is started after `stop` is set. The workers of an `engine` (a name or an
-    instance) share the concurrent requests (`prill.scoring.engines`).
+    retried. No new picture is started after `stop` is set. `progress` is called with the tally. The
+    workers of an `engine` (a name or an
+    instance) share the concurrent requests (`prill.work.engines`).
     """
 
     concurrency: int | None
@@ -93,9 +88,9 @@ class CaptionOptions(TypedDict, total=False):
 
 
 async def caption_files(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[StrPath],
     captioner: Captioner,
-    output: str | os.PathLike[str],
+    output: StrPath,
     *,
     last: int | None = None,
     limit: int | None = None,
@@ -115,13 +110,7 @@ async def caption_files(
         limit: Maximum number of trajectories to read, from the first. None: all.
         keep: Returns the path that the caption file names for a screenshot, which may be that of a
             copy. None: the screenshot's own.
-        **options: `concurrency` (None: the captioner's own, else 16), `resume` (keep existing
-            captions in the file; default True), `retry_unscored` (retry recorded failures), `stop`
-            (an event; once it is set, no new screenshot is started), `progress` (called with the
-            tally) and `engine` (workers that share the requests).
-
-    Returns:
-        The tally.
+        **options: As `CaptionOptions` describes them.
 
     Raises:
         UsageError: No trajectory could be read, the captioner does not read images, or the output
@@ -144,7 +133,7 @@ class ScreenshotFile(NamedTuple):
 
 @contextmanager
 def screenshots_in(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[StrPath],
     *,
     last: int | None = None,
     limit: int | None = None,
@@ -206,7 +195,7 @@ def expect_pictures(captioner: Captioner, engine: object = None) -> None:
 async def caption_pictures(
     pictures: Iterator[ScreenshotFile],
     captioner: Captioner,
-    output: str | os.PathLike[str],
+    output: StrPath,
     tally: CaptionTally,
     *,
     concurrency: int | None = None,
@@ -225,14 +214,8 @@ async def caption_pictures(
             captioner.concurrency if isinstance(captioner, Bounded) else CONCURRENCY
         )
         try:
-            if elsewhere is None:
-                if Shards(log.path, captioner.name).exists():
-                    _gather_leftover(log, captioner.name, resume).end()
-                await _Run(captioner, log, tally, stop, progress).work(pictures, workers)
-            else:
-                await _caption_with_engine(
-                    elsewhere, captioner, log, tally, stop, progress, pictures, workers, resume
-                )
+            async with worked_by(elsewhere, captioner, RemoteCaptioner) as made:
+                await _Run(made, log, tally, stop, progress).work(pictures, workers)
         finally:
             tally.seconds = time.monotonic() - start
             tally.stopped = stop.is_set()
@@ -245,8 +228,6 @@ class _Run:
     tally: CaptionTally
     stop: Stop
     progress: Callable[[CaptionTally], None]
-    put_off: list[str] | None = None  # pictures for the engine's workers
-    unreadable: list[str] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
 
     def _place(self, path: str) -> str:
@@ -267,7 +248,6 @@ class _Run:
         try:
             id = await asyncio.to_thread(image_id, path)
         except InputError as error:
-            self.unreadable.append(str(error))
             self.tally.fail("input", str(error))
             return
         if id in self.begun:
@@ -276,9 +256,6 @@ class _Run:
         self.begun.add(id)
         if self.log.lasting_key(id) is not None:
             self.tally.kept += 1
-            return
-        if self.put_off is not None:
-            self.put_off.append(path)
             return
         place = self._place(path)
         with metered() as meter:
@@ -305,101 +282,3 @@ class _Run:
             finally:
                 self.tally.usage += meter.usage
         self.log.append(caption)
-
-
-@dataclass(frozen=True, slots=True)
-class CaptionShard:
-    """Task of one engine worker that captions a shard's pictures into the shard's file."""
-
-    folder: str
-    concurrency: int
-
-    async def __call__(self, part: bytes) -> bytes:
-        """Captions the pictures that the shard's file does not contain yet."""
-        todo = read_part(part)
-        ended, tally, path = (
-            ShardResult(todo.number),
-            CaptionTally(),
-            shard_path(self.folder, todo.number),
-        )
-        try:
-            captioner: Captioner = unpack(todo.setup)
-            with CaptionLog(path, captioner.name) as log:
-                run = _Run(captioner, log, tally, StopFile(self.folder), lambda tally: None)
-                # by one that died here
-                run.begun.update(caption.id for caption in _captions(path, log))
-                await run.work(
-                    (ScreenshotFile(path, "", None) for path in todo.pictures),
-                    todo.shard.share(self.concurrency),
-                )
-            ended.usage, ended.unreadable = tally.usage, run.unreadable
-        except PrillError as error:
-            ended.fail(error, self.folder)
-        return msgspec.msgpack.encode(ended)
-
-
-def _gather_leftover(log: CaptionLog, maker: str, resume: bool) -> Shards:
-    """Merges the shards of an interrupted engine run into the caption file."""
-    shards = Shards(log.path, maker)
-    for shard in shards.leftover_shards(resume=resume):
-        for caption in _captions(shard, log):
-            append_once(log, caption)
-    return shards
-
-
-def _captions(shard: Path, log: CaptionLog) -> Iterator[Caption]:
-    """Yields the captions in the complete lines of a shard."""
-    if shard.exists():
-        yield from (_caption(line.data, shard, log) for line in read_lines(shard) if line.complete)
-
-
-def _caption(line: bytes, shard: Path, log: CaptionLog) -> Caption:
-    """Parses a line of a shard; the image path is made relative to the caption file's folder."""
-    caption = msgspec.json.decode(line, type=Caption)
-    return replace(
-        caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent)
-    )
-
-
-async def _caption_with_engine(
-    engine: Engine,
-    captioner: Captioner,
-    log: CaptionLog,
-    tally: CaptionTally,
-    stop: asyncio.Event,
-    progress: Callable[[CaptionTally], None],
-    pictures: Iterator[ScreenshotFile],
-    workers: int,
-    resume: bool,
-) -> None:
-    """Captions pictures with the workers of an engine.
-
-    This process finds the pictures that are equal or already have a caption.
-    """
-    shards = _gather_leftover(log, captioner.name, resume)
-    todo: list[str] = []
-    await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(pictures, workers)
-    tally.seen -= len(todo)
-    progress(tally)
-    if not todo:
-        shards.end()
-        return
-
-    def gather(line: bytes) -> None:
-        log.append(caption := _caption(line, shards.folder / "shard", log))
-        tally.seen += 1
-        if caption.unscored is None:
-            tally.made += 1
-            tally.truncated += caption.truncated
-        else:
-            tally.fail(caption.unscored, f"{Path(caption.image).name}: {caption.reason}")
-        progress(tally)
-
-    def note(ended: ShardResult) -> None:
-        tally.usage += ended.usage
-        for problem in ended.unreadable:
-            tally.fail("input", problem)
-            tally.seen += 1
-
-    run = ShardedRun(engine, captioner, f"captioner {captioner.name}", shards, stop)
-    await run.run_shards(CaptionShard(str(shards.folder), workers), gather, note, pictures=todo)

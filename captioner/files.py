@@ -21,7 +21,7 @@ from prill.errors import NoEvidenceError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.store import read_records
 from prill.io.verdict_log import VerdictLog
-from prill.types import Observation, UnscoredReason
+from prill.types import Observation, StrPath, UnscoredReason
 
 Choice = Literal["accepted", "mended", "rejected"]
 
@@ -67,16 +67,13 @@ class CaptionLog(VerdictLog):
     record: ClassVar[type[Any]] = Caption
 
 
-def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
+def read_captions(path: StrPath) -> Iterator[Caption]:
     """Reads the captions of a caption file, in order.
 
     If an image occurs twice, the last caption counts.
 
     Args:
         path: The caption file. An incomplete last line, left by a crash, is ignored.
-
-    Yields:
-        The captions.
 
     Raises:
         InputError: A line is broken.
@@ -90,7 +87,7 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
     yield from captions
 
 
-def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
+def read_decisions(path: StrPath) -> dict[str, Caption]:
     """Reads a reviewer's decisions by picture id; empty if there is no file. Raises InputError."""
     if not os.path.exists(path) or not Path(path).stat().st_size:
         return {}

@@ -109,9 +109,6 @@ class OCRCaptioner:
     async def read(self, path: str) -> tuple[TextBox, ...]:
         """Reads the text of an image.
 
-        Args:
-            path: The image file.
-
         Returns:
             The pieces of text, with their boxes as left, top, right and bottom in [0, 1], from the
             top left of the image.

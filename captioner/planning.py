@@ -16,7 +16,7 @@ from prill.io.outputs import check_output
 from prill.io.verdict_log import lasts
 from prill.models.calls import planned
 from prill.protocols import Captioner
-from prill.types import Usage
+from prill.types import StrPath, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class CaptionPlan:
 
 
 def plan_captions(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[StrPath],
     captioner: Captioner,
-    output: str | os.PathLike[str],
+    output: StrPath,
     *,
     last: int | None = None,
     limit: int | None = None,
@@ -76,9 +76,7 @@ def plan_captions(
     return CaptionPlan(todo, kept, equal, usage if known else None, tuple(problems))
 
 
-def _lasting(
-    output: str | os.PathLike[str], captioner: Captioner, retry_unscored: bool
-) -> frozenset[str]:
+def _lasting(output: StrPath, captioner: Captioner, retry_unscored: bool) -> frozenset[str]:
     """Returns the pictures whose line in the file would be kept."""
     if not os.path.exists(output) or not Path(output).stat().st_size:
         return frozenset()

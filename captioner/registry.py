@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
-
-from msgspec import Meta
+from typing import Any, Literal
 
 from prill.config.registry import Option, OptionError, Registry, RegistryEntry
+from prill.config.shared import ThreadsOption
+from prill.config.values import PartConfig
 from prill.errors import UsageError
-from prill.io.store import BadLine, read_trajectories
-from prill.models.registry import AskingConfig, part_model, take_model_options
+from prill.io.store import BadLine, iter_trajectories
+from prill.models.registry import part_model, take_model_options
 from prill.protocols import Captioner, LanguageModel
+from prill.types import StrPath
 
 CAPTIONERS = Registry(
     "captioner",
@@ -41,12 +41,9 @@ CAPTIONERS = Registry(
 )
 # A name with one of these endings is that of a caption file.
 CAPTION_FILES = (".jsonl", ".jsonl.gz")
-_Threads = Annotated[
-    int | None, Meta(ge=1, description="Maximum number of CPU cores per reading (default: all).")
-]
 
 
-class CaptionerConfig(AskingConfig):
+class CaptionerConfig(PartConfig):
     """Configuration of a captioner: its name, its options and those of its model.
 
     Example: `CaptionerConfig("vlm", model="gpt-4o-mini")`.
@@ -61,21 +58,6 @@ class CaptionerConfig(AskingConfig):
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """Returns the options of the captioner that a table names."""
         return super().options_for({**table, "name": _registered(str(table.get("name")))})
-
-    @classmethod
-    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Returns the options of its model."""
-        return super().model_options_for({**table, "name": _registered(str(table.get("name")))})
-
-    @classmethod
-    def names_with(cls, option: str) -> list[str]:
-        """Returns the captioners that accept an option, themselves or through their model."""
-        tables = ({"name": name, "model": "NAME"} for name in CAPTIONERS.entries)
-        return [
-            table["name"]
-            for table in tables
-            if option in {*cls.options_for(table), *cls.model_options_for(table)}
-        ]
 
 
 def _registered(name: str) -> str:
@@ -130,7 +112,7 @@ def make_captioner(
     return made
 
 
-def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
+def captioner_for(paths: Iterable[StrPath]) -> str:
     """Chooses the captioner that fits the first trajectory of some files.
 
     Args:
@@ -144,7 +126,7 @@ def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
         UsageError: A file cannot be read.
     """
     for path in paths:
-        for item in read_trajectories(path, on_error="yield"):
+        for item in iter_trajectories(path, on_error="yield"):
             if isinstance(item, BadLine) or not item.observations:
                 continue
             last = item.observations[-1]
@@ -152,12 +134,12 @@ def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
     return "given"
 
 
-def ocr(threads: _Threads = None) -> Captioner:
+def ocr(threads: ThreadsOption = None) -> Captioner:
     """Reads text with rapidocr on the CPU and caches it on disk."""
     return _read_by("rapidocr", threads)
 
 
-def easyocr(threads: _Threads = None) -> Captioner:
+def easyocr(threads: ThreadsOption = None) -> Captioner:
     """Reads text with easyocr, the engine of arXiv 2404.06474, and caches it on disk."""
     return _read_by("easyocr", threads)
 

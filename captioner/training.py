@@ -13,9 +13,7 @@ row, and the reason) and `report.json` (the counts).
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -37,12 +35,12 @@ from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_text
 from prill.config.values import Config
 from prill.errors import InputError, UsageError
-from prill.io.checksums import Checksums
 from prill.io.images import open_checked
 from prill.io.outputs import check_output, expect_file, make_folder, write_output, writing
 from prill.io.store import copy_image, encode
 from prill.models.prompts import NONCE, load_prompt
 from prill.protocols import Captioner
+from prill.types import StrPath
 
 if TYPE_CHECKING:
     from numpy import uint64
@@ -61,10 +59,6 @@ CAPTIONS, DECISIONS, ROWS, DROPPED, REPORT = (
 class TrainingSpec(Config):
     """Settings of a captioner's training rows."""
 
-    language: Annotated[
-        Literal["english", "any"],
-        Meta(description="Language of the pages to keep. Pages in other languages are left out."),
-    ] = "english"
     # Number of differing bits, of 256. Among 117,000 pairs of 484 recorded screenshots of web
     # tasks, the pairs inspected by eye with up to 12 differing bits show the same page with other
     # text in a field or another colour. Different pages start at 14.
@@ -107,8 +101,6 @@ def _check_folder(root: Path) -> None:
     """Raises UsageError if the path is a file, or a folder with rows of another data set."""
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root}: is a file; training data needs a folder", parameters=("output",))
-    # those files are derived from the others and are written again at the end
-    Checksums(root).check(but=[ROWS, DROPPED, REPORT])
     if (root / ROWS).exists() and not (root / CAPTIONS).exists():
         raise UsageError(
             f"{root}: contains {ROWS} of another kind; choose another folder",
@@ -117,9 +109,9 @@ def _check_folder(root: Path) -> None:
 
 
 async def training_data(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[StrPath],
     captioner: Captioner,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     spec: TrainingSpec | None = None,
     *,
     last: int | None = None,
@@ -135,12 +127,12 @@ async def training_data(
     no rows.
 
     Args:
-        paths: Trajectory files, or folders of them.
+        paths: As in `caption_files`.
         captioner: The captioner to learn from.
         folder: The folder for captions, rows and images.
         spec: Settings that select the rows. None: the defaults.
-        last: Maximum number of states per trajectory, counted from its end. None: all.
-        limit: Maximum number of trajectories to read, from the first. None: all.
+        last: As in `caption_files`.
+        limit: As in `caption_files`.
         keep: As in `caption_files`.
         **options: As in `caption_files`.
 
@@ -180,7 +172,6 @@ async def _write_rows(
     root: Path, paths: Sequence[str], captioner: Captioner, sieve: _Sieve, tally: TrainingTally
 ) -> None:
     captions = {caption.id: caption for caption in read_captions(root / CAPTIONS)} if paths else {}
-    images: dict[str, None] = {}
     decisions = read_decisions(root / DECISIONS)
     dropped = list(sieve.dropped)
     with writing(root / ROWS) as rows:
@@ -195,7 +186,6 @@ async def _write_rows(
             if isinstance(text, str):
                 ocr = await captioner.read(path) if isinstance(captioner, VLMCaptioner) else ""
                 copy = await asyncio.to_thread(copy_image, path, root / "images")
-                images[copy.relative_to(root).as_posix()] = None
                 rows.write(
                     encode(
                         _row(copy.relative_to(root).as_posix(), id, sieve.spec.request, ocr, text)
@@ -215,10 +205,6 @@ async def _write_rows(
         "spec": asdict(sieve.spec),
     }
     write_output(root / REPORT, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    checksums = Checksums(root)
-    checksums.note(
-        *(name for name in (CAPTIONS, ROWS, DROPPED, REPORT, *images) if name not in checksums)
-    )
 
 
 def _row(
@@ -275,8 +261,6 @@ class _Sieve:
             return self._drop(picture.path, "broken", str(error))
         if id in self._ids:
             return self._drop(picture.path, "equal", "the same file under another name")
-        if self.spec.language == "english" and is_english(picture.text) is False:
-            return self._drop(picture.path, "language", "by the text of the page")
         if (other := self._looks.like(bits, self.spec.near)) is not None:
             return self._drop(picture.path, "near-duplicate", f"of {other}")
         self._ids.add(id)
@@ -303,8 +287,6 @@ class _Sieve:
             return "refusal", text[:120]
         if len(text) < self.spec.min_chars:
             return "short", text
-        if self.spec.language == "english" and is_english(text) is False:
-            return "language", "by the caption"
         return text
 
     def _drop(self, path: str, reason: str, detail: str) -> Literal[False]:
@@ -359,58 +341,3 @@ def image_hashes(path: str) -> NDArray[uint64]:
     grey = open_checked(path).convert("L").resize((17, 16))
     pixels = numpy.asarray(grey, dtype=numpy.int16)
     return numpy.packbits(pixels[:, 1:] > pixels[:, :-1]).view(numpy.uint64)
-
-
-# Frequent words that distinguish languages, without words that several of them share.
-_WORDS = {
-    "english": "the and of with you your from this that are is for by not or at to it be",
-    "other": (
-        # German
-        "der das und nicht mit für auf ist ein eine von zu den im sie wir auch oder werden "
-        "le les et une est pour dans sur avec vous votre aux ce pas qui "  # French
-        "el los las del una con por su más como este para "  # Spanish
-        "il di che della non sono nel gli più "  # Italian
-        "da dos uma não mais em seu "  # Portuguese
-        # Dutch, Swedish, Danish
-        "het een voor op niet zijn naar och att som är inte av til og ikke "
-        "nie się jest na je že bir ve için ile "  # Polish, Czech, Turkish
-    ),
-}
-_ENGLISH, _OTHER = (frozenset(_WORDS[name].split()) for name in ("english", "other"))
-_MIN_LETTERS = 40
-_NAMES = re.compile(
-    r"""^\s*(?:\[[^\]\n]*\]\s*)?\w+ (?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)")""", re.MULTILINE
-)
-
-
-def is_english(text: str) -> bool | None:
-    """Returns whether a text is English, or None if it is too short to decide.
-
-    Rules decide, not a model. A text is not English if more than a fifth of its letters are not
-    Latin, or if frequent words of other languages outnumber those of English, or if it has no
-    frequent English word and more than 4 % of its letters have an accent. In UI trees only the
-    names count, because the roles are English in every language.
-    """
-    names = ["".join(match) for match in _NAMES.findall(text)]
-    text = unicodedata.normalize(
-        "NFC", "\n".join(names) if len(names) > text.count("\n") / 2 else text
-    )
-    letters = [character for character in text if character.isalpha()]
-    if len(letters) < _MIN_LETTERS:
-        # A few letters are enough in a script that writes words with few letters, such as Chinese.
-        return None if not letters or _share(letters, _is_latin) > 0.5 else False
-    if _share(letters, _is_latin) < 0.8:
-        return False
-    words = Counter(re.findall(r"[^\W\d_]+", text.lower()))
-    english, other = (sum(words[word] for word in known) for known in (_ENGLISH, _OTHER))
-    if other > max(english, 1):  # one such word may be a name
-        return False
-    return english > 0 or _share(letters, str.isascii) > 0.96
-
-
-def _share(letters: Sequence[str], test: Callable[[str], bool]) -> float:
-    return sum(map(test, letters)) / len(letters)
-
-
-def _is_latin(letter: str) -> bool:
-    return letter.isascii() or unicodedata.name(letter, "").startswith("LATIN")

@@ -21,6 +21,7 @@ from prill.captioner.cache import CachedCaptioner, image_id
 from prill.captioner.ocr import EngineName, OCRCaptioner
 from prill.errors import ContextTooLongError, NoEvidenceError, TruncatedError, UsageError
 from prill.models.in_flight import InFlight
+from prill.models.options import MaxTokensOption, SamplingSeed
 from prill.models.prompts import (
     NONCE,
     Prompt,
@@ -87,12 +88,8 @@ class VLMCaptioner:
             "2404.06474), or original (the paper's exact words, for the released weights)."
         ),
     ] = "prill"
-    max_tokens: Annotated[int, Meta(ge=1, description="Maximum number of tokens in a caption.")] = (
-        _MAX_TOKENS
-    )
-    seed: Annotated[
-        int, Meta(ge=0, description="Sampling seed for the presets paper and original.")
-    ] = 0
+    max_tokens: MaxTokensOption = _MAX_TOKENS
+    seed: SamplingSeed = 0
     prompt: Annotated[
         str | None, Meta(description="File with a prompt that replaces the request.")
     ] = None
@@ -133,7 +130,7 @@ class VLMCaptioner:
     def request(self) -> Prompt:
         """The prompt in use."""
         name = _REQUESTS[self.preset]
-        return prompt_set("prill.captioner", (name,), (name,), self.prompt)[name]
+        return prompt_set({name: load_prompt("prill.captioner", name)}, (name,), self.prompt)[name]
 
     async def __call__(self, observation: Observation) -> str:
         """Returns the description.
@@ -157,17 +154,11 @@ class VLMCaptioner:
         Args:
             path: The image file.
             ocr: The text that OCR read on it.
-
-        Returns:
-            The chat.
         """
         return (Message("user", (Image(path), request_text(self.request, ocr))),)
 
     async def read(self, path: str) -> str:
         """Reads the text that goes into the request.
-
-        Args:
-            path: The image file.
 
         Returns:
             The text; empty without OCR.

@@ -6,19 +6,19 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import msgspec
 
 from prill.datasets.convert import ConversionReport, convert
 from prill.datasets.formats import FormatConfig, FormatLike, only_format, open_recording, recognise
-from prill.datasets.reading.records import UNREADABLE, read_file
+from prill.datasets.reading.records import decode_json, read_file
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import is_stream
+from prill.io.store import BadLine
 from prill.temporary import TempFolder, remove_abandoned
+from prill.types import StrPath, Trajectory
 
 _PREFIX = "prill-recording-"
 _MAX_PROBLEMS = 20
@@ -42,7 +42,7 @@ class Recording:
     report: ConversionReport
 
 
-def is_native(path: str | os.PathLike[str]) -> bool:
+def is_native(path: StrPath) -> bool:
     """Returns whether a file has prill's own records, or a folder has trajectories.
 
     Input from a pipe counts as prill's own.
@@ -57,7 +57,7 @@ def is_native(path: str | os.PathLike[str]) -> bool:
     return source.has(lambda file: any(map(_is_trajectory, file.records)), "*.jsonl", "*.jsonl.gz")
 
 
-def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
+def recording_format(path: StrPath, format: FormatLike | None = None) -> str | None:
     """Returns the name of the format of a file or folder, or the requested one; None if it is
     prill's own or unknown. Raises UsageError if several match, and none is requested.
     """
@@ -72,10 +72,10 @@ def recording_format(path: str | os.PathLike[str], format: FormatLike | None = N
 
 @contextmanager
 def opened_recordings(
-    paths: Iterable[str | os.PathLike[str]],
+    paths: Iterable[StrPath],
     format: FormatLike | None = None,
     goal: str | None = None,
-    goals: str | os.PathLike[str] | None = None,
+    goals: StrPath | None = None,
 ) -> Iterator[tuple[list[str], list[Recording]]]:
     """Yields the paths with recordings in other formats replaced by temporary trajectory files.
 
@@ -95,19 +95,22 @@ def opened_recordings(
         InputError: The file of goals is broken.
     """
     by_id = read_goals(goals) if goals is not None else {}
+    names = [os.fspath(path) for path in paths]
     opened: list[str] = []
     recordings: list[Recording] = []
     with ExitStack() as folders:
-        for path in paths:
-            name = recording_format(path, format)
+        formats = [recording_format(path, format) for path in names]
+        logs = [path for path, name in zip(names, formats, strict=True) if name is not None]
+        for path, name in zip(names, formats, strict=True):
             if name is None:
-                opened.append(os.fspath(path))
+                opened.append(path)
                 continue
             remove_abandoned(_PREFIX)
             folder = TempFolder(_PREFIX)
             folders.callback(folder.close)
             trajectories, _ = open_recording(format or name, path, goal=goal, goals=by_id)
-            report = convert(trajectories, (), folder.path, keep_broken=True)
+            named = _distinguished(trajectories, path, logs)
+            report = convert(named, (), folder.path, keep_broken=True)
             expect_trajectories(path, name, report)
             for problem in report.problems[:_MAX_PROBLEMS]:
                 _log.warning("%s", problem)
@@ -117,9 +120,37 @@ def opened_recordings(
         yield opened, recordings
 
 
-def expect_trajectories(
-    path: str | os.PathLike[str], format: str, report: ConversionReport
-) -> None:
+def _base(path: str) -> Path:
+    """Returns the folder that names in a file or folder are relative to."""
+    whole = Path(os.path.abspath(path))
+    return whole if whole.is_dir() else whole.parent
+
+
+def _stems(path: str) -> set[str]:
+    """Returns what ids may begin with: names of files without suffixes, and of folders of files."""
+    names = list(map(Path, Source(path).names if os.path.isdir(path) else [Path(path).name]))
+    files = {(name.parent / name.name.partition(".")[0]).as_posix() for name in names}
+    return files.union(parent.as_posix() for name in names for parent in name.parents[:-1])
+
+
+def _distinguished(
+    items: Iterator[Trajectory | BadLine], path: str, paths: Iterable[str]
+) -> Iterator[Trajectory | BadLine]:
+    """Yields the runs of a file or folder. Ids that are made of a name which another of the paths
+    has, too, also have the folder, as if the folder of them all were read.
+    """
+    base, stems = _base(path), _stems(path)
+    others = {_base(other): stems & _stems(other) for other in paths if _base(other) != base}
+    shared = set[str]().union(*others.values())
+    alike = [base, *(other for other, names in others.items() if names)]
+    folder = os.path.relpath(base, os.path.commonpath(alike))
+    for item in items:
+        ends = (i for i in range(1, len(item.id) + 1) if not item.id[i : i + 1].isalnum())
+        here = folder != "." and any(item.id[:end] in shared for end in ends)
+        yield replace(item, id=f"{folder}/{item.id}") if here else item
+
+
+def expect_trajectories(path: StrPath, format: str, report: ConversionReport) -> None:
     """Raises UsageError with the errors if no trajectory of a recording could be read."""
     if not report.trajectories:
         problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_MAX_PROBLEMS])
@@ -130,7 +161,7 @@ def expect_trajectories(
         )
 
 
-def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
+def read_goals(path: StrPath) -> Mapping[str, str]:
     """Reads goals by the id of a run or of its task from a JSON object, or from JSON lines of
     objects with `id` and `goal`. Raises InputError for a broken file.
     """
@@ -139,15 +170,15 @@ def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     try:
-        return msgspec.json.decode(data, type=dict[str, str])
-    except UNREADABLE:
+        return decode_json(data, dict[str, str])
+    except InputError:
         pass
     goals: dict[str, str] = {}
     for number, line in enumerate(data.splitlines(), 1):
         if line.strip():
             try:
-                row = msgspec.json.decode(line, type=_Goal)
-            except UNREADABLE as error:
+                row = decode_json(line, _Goal)
+            except InputError as error:
                 raise InputError(
                     f"{path}:{number}: expected an object with id and goal: {error}"
                 ) from None

@@ -1,20 +1,20 @@
 """A hook of MkDocs: tables of options made from the code, and pages that lie beside what they
 describe.
 
-A page asks for a table by `<!-- generated: NAME -->`, NAME a key of TABLES. Links between pages are
-those of the repository; where a page has another address on the site, its links are rewritten.
+A page asks for a table by `<!-- generated: NAME -->`, NAME a key of TABLES. The pages in WRITTEN
+have their tables in the checkout, too: `python docs/generate.py --write` writes them. Links between
+pages are those of the repository; where a page has another address on the site, they are rewritten.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+from typing import TYPE_CHECKING
 
 from prill.captioner.registry import CAPTIONERS
 from prill.cli.commands import GROUPS
@@ -24,14 +24,23 @@ from prill.datasets.formats import FORMATS
 from prill.emulators.registry import ENVIRONMENTS
 from prill.emulators.settings import EnvironmentConfig
 from prill.evaluators.attacks import FAMILIES, attack_families
-from prill.evaluators.protocols.presets import COMMON_DIFFERENCES, list_protocols, load_protocol
+from prill.evaluators.judge import load_page
+from prill.evaluators.page import COMMON_DIFFERENCES, Page, ShownFrames, Stage, list_pages
+from prill.evaluators.readers import READERS
 from prill.evaluators.registry import JUDGES, JudgeWrappers, judge_options
+from prill.evaluators.slots import SLOTS
 from prill.models.registry import MODELS, ModelConfig
 from prill.policies.registry import POLICIES
 from prill.refine.rewards.reward import RewardSpec
 from prill.refine.training.spec import TrainSpec, presets
 
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
 ROOT = Path(__file__).resolve().parents[1]
+WRITTEN = (ROOT / "docs/reference/options.md", ROOT / "docs/reference/commands.md")
 # Where files outside docs/ stand on the site.
 OUTSIDE = {
     "benchmarks/RESULTS.md": "results.md",
@@ -45,19 +54,24 @@ OUTSIDE = {
         for path in (ROOT / "benchmarks/images").glob("*.svg")
     },
 }
-_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_MARK = re.compile(
+    r"^<!-- generated: (\w+) -->$(?:(?:(?!^<!-- generated).)*?^<!-- end -->$)?",
+    re.MULTILINE | re.DOTALL,
+)
 _LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
 # A model of each kind, to ask for its options.
 _EXAMPLES = {
     "NAME": "gpt-4o",
     "embedded": "embedded",
-    "local:DIR": "local:m",
+    "local:MODEL": "local:m",
     "vllm:MODEL": "vllm:m",
 }
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Adds the pages and pictures that lie outside docs/."""
+    from mkdocs.structure.files import File
+
     for source, target in OUTSIDE.items():
         files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     return files
@@ -77,7 +91,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def fill_tables(markdown: str) -> str:
-    """Replaces each mark by its table.
+    """Puts each table behind its mark, in place of the one that is there.
 
     Args:
         markdown: The page.
@@ -88,7 +102,12 @@ def fill_tables(markdown: str) -> str:
     Raises:
         KeyError: No table has the name in a mark.
     """
-    return _MARK.sub(lambda match: "\n".join(TABLES[match[1]]()), markdown)
+
+    def filled(match: re.Match[str]) -> str:
+        table = "\n".join(TABLES[match[1]]()).strip()
+        return f"<!-- generated: {match[1]} -->\n\n{table}\n\n<!-- end -->"
+
+    return _MARK.sub(filled, markdown)
 
 
 def mend_links(markdown: str, page: str) -> str:
@@ -236,9 +255,11 @@ def _attacks() -> Iterator[str]:
 
 
 def _protocols() -> Iterator[str]:
-    for name in list_protocols():
-        protocol = load_protocol(name)
-        yield from (f"### {name}", "", f"{protocol.title} ({protocol.paper}).", "")
+    for name in list_pages():
+        protocol = load_page(name)
+        if protocol.error is None:
+            continue
+        yield from (f"### {name}, as published", "", f"{protocol.title} ({protocol.paper}).", "")
         label = {"failure": "failure", "none": "no label"}[protocol.error]
         rows = (
             ("source", ", ".join(protocol.source)),
@@ -250,6 +271,30 @@ def _protocols() -> Iterator[str]:
         yield from _table(("", ""), ((what, _cell(words)) for what, words in rows))
         yield from ("", "Differences:", "", *(f"* {_cell(d)}" for d in protocol.differences), "")
     yield from ("All of them:", "", *(f"* {words}" for words in COMMON_DIFFERENCES), "")
+
+
+def _pages() -> Iterator[str]:
+    for type_, heading in (
+        (Page, "key"),
+        (Stage, "key of a stage"),
+        (ShownFrames, "key of frames"),
+    ):
+        arguments = (inspect.getdoc(type_) or "").partition("Args:")[2]
+        rows = [
+            (f"`{match[1]}`", _cell(match[2]))
+            for match in re.finditer(r"^    (\w+): ((?:.|\n {6,})*)", arguments, re.MULTILINE)
+            if match[1] not in ("folder", "text")
+        ]
+        yield from _table((heading, "meaning"), rows)
+    readers = [
+        (f"`{name}`", _cell((inspect.getdoc(type(reader)) or "").split("\n\n")[0]))
+        for name, reader in READERS.items()
+        if not type(reader).__name__.endswith("SimpleReader")
+    ]
+    yield from _table(("`reads`", "how a reply is read"), readers)
+    simple = [f"`{name}`" for name in READERS if f"`{name}`" not in dict(readers)]
+    yield f"Also {', '.join(simple)}, of published judges. Placeholders of prompts:"
+    yield f"{', '.join(f'`{name}`' for name in (*SLOTS, 'quotes', 'images'))}."
 
 
 def _formats() -> Iterator[str]:
@@ -275,7 +320,7 @@ def _commands() -> Iterator[str]:
                 [],
                 command.layout,
                 prog=f"prill {name}",
-                dry_run=command.dry_run,
+                dry_run=bool(command.plan),
             )
             rows = [row for action in derived.parser._actions if (row := _flag(action))]
             yield from _table(("flag", "meaning"), rows)
@@ -302,8 +347,15 @@ TABLES: Mapping[str, Callable[[], Iterator[str]]] = {
     "formats": _formats,
     "judges": _judges,
     "models": _models,
+    "pages": _pages,
     "policies": _policies,
     "protocols": _protocols,
     "rewards": _rewards,
     "training": _training,
 }
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit("usage: python docs/generate.py --write")
+    for written in WRITTEN:
+        written.write_text(fill_tables(written.read_text(encoding="utf-8")), encoding="utf-8")

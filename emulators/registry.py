@@ -17,6 +17,10 @@ ENVIRONMENTS = Registry(
         "webarena": RegistryEntry(
             "WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"
         ),
+        "webarena-infinity": RegistryEntry(
+            "WebArena-Infinity's applications, on servers of their own",
+            "prill.emulators.webarena_infinity.environment:WebArenaInfinity",
+        ),
         "airline": RegistryEntry(
             "an airline's desk, with progress", "prill.papers.step.airline.environment:Airline"
         ),

@@ -36,8 +36,7 @@ SettleGapOption = Annotated[
     ),
 ]
 SettleTimeoutOption = Annotated[
-    float,
-    Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled."),
+    float, Meta(ge=0, description="Maximum number of seconds to wait until the screen has settled.")
 ]
 
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 from msgspec import Meta
 
@@ -26,17 +26,20 @@ E = TypeVar("E", bound=Environment)
 _CONFIGS = {
     "miniwob": "prill.emulators.miniwob.environment:MiniWobConfig",
     "webarena": "prill.emulators.webarena.config:WebArenaConfig",
+    "webarena-infinity": "prill.emulators.webarena_infinity.config:WebArenaInfinityConfig",
     "airline": "prill.papers.step.airline.environment:AirlineConfig",
     "web": "prill.emulators.browser.config:WebConfig",
-    "browsergym": "prill.emulators.browsergym.config:BrowserGymConfig",
+    "browsergym": "prill.emulators.browsergym.environment:BrowserGymConfig",
     "mind2web": "prill.papers.mind2web.environment:Mind2WebConfig",
-    "android": "prill.emulators.android.config:AndroidConfig",
-    "ios": "prill.emulators.ios.config:IosConfig",
+    "android": "prill.emulators.android.environment:AndroidConfig",
+    "ios": "prill.emulators.ios.environment:IosConfig",
 }
 _OWN = "prill.emulators.own:OwnEnvironmentConfig"
 TimeoutOption = Annotated[
     float, Meta(gt=0, description="Timeout of a reset or a step, in seconds.")
 ]
+AppiumOption = Annotated[str, Meta(description="URL of the Appium server.")]
+IdleOption = Annotated[float, Meta(ge=0, description="Seconds that the action `wait` takes.")]
 
 
 def broken_label(trajectory: Trajectory) -> LabelRecord:
@@ -91,6 +94,7 @@ class Playing:
         attempts: The number of attempts per task and seed.
         scripted: Whether the scripted policy plays, which knows the tasks.
         listed: Whether a plan lists the episodes, so that no tasks need to be named.
+        published: Whether the policy is the agent of a paper.
         page_text: The policy's format of page text, if there are several.
         marking: How the policy's paper marks recorded steps.
         model: Makes the model of an oracle.
@@ -102,6 +106,7 @@ class Playing:
     attempts: int = 1
     scripted: bool = False
     listed: bool = False
+    published: bool = False
     page_text: str | None = None
     marking: object | None = None
     model: Callable[[ModelLike], LanguageModel] = _no_model
@@ -151,9 +156,6 @@ class EnvironmentConfig(Config, ABC):
 
         Args:
             name: The name; a name that is not prill's is a user-defined environment.
-
-        Returns:
-            The class.
         """
         found: type[EnvironmentConfig] = load_object(_CONFIGS.get(name, _OWN))
         return found
@@ -161,9 +163,6 @@ class EnvironmentConfig(Config, ABC):
     @classmethod
     def options_named(cls, name: str) -> Mapping[str, Option]:
         """Returns the options of an environment.
-
-        Args:
-            name: The name.
 
         Returns:
             All options, including those that select its tasks.
@@ -244,6 +243,10 @@ class EnvironmentConfig(Config, ABC):
             "choose another policy",
             parameters=("policy",),
         )
+
+    def types(self) -> Literal["replace", "append"]:
+        """Returns whether typing replaces what a field holds or appends to it, for prompts."""
+        return "replace"
 
     def known_sites(self) -> str:
         """Returns the list of sites for an agent's prompt, as text."""

@@ -15,7 +15,7 @@ from msgspec import Meta
 from prill.config.registry import OptionError, nearest
 from prill.emulators.settings import EnvironmentConfig, Setting
 from prill.errors import UsageError
-from prill.io.lines import UNREADABLE
+from prill.io.lines import UNREADABLE, decode_as
 from prill.io.store import read_lines
 from prill.models.replies import excerpt
 from prill.types import Platform, Task
@@ -75,23 +75,27 @@ def join_names(names: Names) -> str | None:
     )
 
 
-def task_names(spec: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
-    """Parses task names such as `a,b` or `all`, with `ranges` also `0-9`. Raises UsageError."""
+def task_names(
+    spec: Names, names: Sequence[str], *, ranges: bool = False, what: str = "tasks"
+) -> list[str]:
+    """Parses names of the option `what` such as `a,b` or `all`, with `ranges` also `0-9`. Raises
+    UsageError.
+    """
     text = join_names(spec)
     if not text:
-        raise UsageError("tasks is missing; give names, or all", parameters=("tasks",))
+        raise UsageError(f"{what} is missing; give names, or all", parameters=(what,))
     if text == "all":
         return list(names)
     wanted = (
-        [str(n) for n in numbers(text, "tasks")]
+        [str(n) for n in numbers(text, what)]
         if ranges
         else [word.strip() for word in text.split(",")]
     )
     if unknown := [name for name in wanted if name not in names]:
         raise UsageError(
-            f"tasks: unknown task {', '.join(unknown)}; expected one of {len(names)}, for "
-            f"example {', '.join(names[:5])}",
-            parameters=("tasks",),
+            f"{what}: unknown {what.removesuffix('s')} {', '.join(unknown)}; expected one of "
+            f"{len(names)}, for example {', '.join(names[:5])}",
+            parameters=(what,),
         )
     return wanted
 
@@ -99,13 +103,14 @@ def task_names(spec: Names, names: Sequence[str], *, ranges: bool = False) -> li
 @dataclass(frozen=True)
 class TaskLine:
     """A line of a task file: `{"id": "…", "goal": "…", "start_url": "…"}`; the goal is required, an
-    id is made of the rest.
+    id is made of the rest. `files` is a folder with files to upload, next to the task file.
     """
 
     goal: str
     id: str = ""
     site: str | None = None
     start_url: str | None = None
+    files: str | None = None
 
 
 _KEYS = tuple(field.name for field in fields(TaskLine))
@@ -118,7 +123,7 @@ class GoalsConfig(EnvironmentConfig):
     tasks: Annotated[
         str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,
         Meta(
-            description=f"Tasks: a JSON Lines file ({{id, goal, start_url}}), or a built-in "
+            description=f"Tasks: a JSON Lines file ({{id, goal, start_url, files}}), or a built-in "
             f"list: {', '.join(NAMES)}."
         ),
     ] = None
@@ -126,7 +131,13 @@ class GoalsConfig(EnvironmentConfig):
         str | Sequence[str] | None,
         Meta(description="Goals of one or several tasks, instead of tasks."),
     ] = None
-    start_url: Annotated[str | None, Meta(description="Start URL of tasks that name none.")] = None
+    start_url: Annotated[
+        str | None,
+        Meta(
+            description="Start of tasks that name none: a URL (several tabs: ' |AND| ' between "
+            "them), or on a phone app:com.example."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, list | tuple):
@@ -212,7 +223,10 @@ class GoalsConfig(EnvironmentConfig):
 
 def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
     """Returns fingerprints that distinguish tasks with equal ids, for example after an edit."""
-    return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
+    return {
+        name: [task.goal, task.site, task.start_url, *filter(None, [task.files])]
+        for name, task in tasks.items()
+    }
 
 
 def _line(task: Any) -> TaskLine:
@@ -220,7 +234,7 @@ def _line(task: Any) -> TaskLine:
     if isinstance(task, TaskLine):
         return task
     if isinstance(task, Task):
-        return TaskLine(task.goal, task.id, task.site, task.start_url)
+        return TaskLine(task.goal, task.id, task.site, task.start_url, task.files or None)
     if isinstance(task, Mapping) and (odd := next((key for key in task if key not in _KEYS), None)):
         raise OptionError(
             f"tasks: a task has no key {odd!r}{nearest(str(odd), _KEYS)}; its keys are "
@@ -234,7 +248,13 @@ def _line(task: Any) -> TaskLine:
 
 
 def _task(line: TaskLine) -> Task:
-    return Task(id=line.id, goal=line.goal, site=line.site, start_url=line.start_url)
+    return Task(
+        id=line.id,
+        goal=line.goal,
+        site=line.site,
+        start_url=line.start_url,
+        files=line.files or msgspec.UNSET,
+    )
 
 
 def _task_file(path: str) -> list[Task]:
@@ -246,10 +266,11 @@ def _task_file(path: str) -> list[Task]:
     tasks: list[Task] = []
     for line in read_lines(path):
         try:
-            row = msgspec.json.decode(line.data, type=TaskLine)
+            row = decode_as(line.data, TaskLine)
         except UNREADABLE as error:
             raise UsageError(f"{path}:{line.number}: {error}") from None
-        tasks.append(_task(row))
+        files = row.files and str(Path(path).parent / row.files)
+        tasks.append(_task(replace(row, files=files)))
     return tasks
 
 

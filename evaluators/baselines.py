@@ -13,34 +13,27 @@ from prill.actions.ending import agent_claim
 from prill.config.values import Config
 from prill.errors import NoEvidenceError
 from prill.evaluators.claims import parse_stance
-from prill.evaluators.judgement import Judgement, WithoutModel, make_verdict
+from prill.evaluators.judgement import Baseline, Judgement
 from prill.models.prompts import content_hash
 from prill.protocols import Evaluator
-from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory
 
 
-class Constant(WithoutModel):
+class Constant(Baseline):
     """A judge that always returns the same verdict.
 
     Most attempts fail, so "always failure" is often right; any other judge has to beat it.
-
-    Args:
-        success: The verdict.
     """
 
     def __init__(self, success: bool) -> None:
         self.success = success
         self.info = EvaluatorInfo("always-success" if success else "always-fail", "1")
 
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict."""
-        return await make_verdict(self, trajectory, self._judge)
-
-    async def _judge(self) -> Judgement:
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
         return Judgement(self.success, float(self.success), "whatever the trajectory")
 
 
-class SelfReport(WithoutModel):
+class SelfReport(Baseline):
     """A judge that believes the agent's claim: the flag `claimed_success` in the metadata, else its
     answer.
 
@@ -50,11 +43,7 @@ class SelfReport(WithoutModel):
     unscored if the answer contains both an admission and a claim, or is in an unsupported language.
     """
 
-    info = EvaluatorInfo("self-report", "2")
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the verdict; unscored (`no_evidence`) if nothing was done or claimed clearly."""
-        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
+    info = EvaluatorInfo("self-report", "3")
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not trajectory.steps and trajectory.answer is None:
@@ -79,7 +68,7 @@ class SelfReport(WithoutModel):
         return False, "the episode ended before the agent said that it was done"
 
 
-class LabelOracle(WithoutModel):
+class LabelOracle(Baseline):
     """A judge that returns the labels of one source: the upper bound for any judge.
 
     Args:
@@ -93,10 +82,6 @@ class LabelOracle(WithoutModel):
             *(part for id, success in sorted(labels.items()) for part in (id, str(success)))
         )
         self.info = EvaluatorInfo("oracle", "1", params={"source": source, "labels": labels_hash})
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the label as a verdict; unscored (`no_evidence`) if there is no decided label."""
-        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         success = self.labels.get(trajectory.id)
@@ -144,7 +129,7 @@ class NoiseSpec(Config):
     ] = 0
 
 
-class NoisyLabels(WithoutModel):
+class NoisyLabels(Baseline):
     """An oracle with errors at known rates.
 
     The trajectory's id and the seed determine whether it errs, by SHA-256; simple checksums of
@@ -165,10 +150,6 @@ class NoisyLabels(WithoutModel):
             if name in always or value != usual[name]
         }
         self.info = EvaluatorInfo("noisy", "1", params={**oracle.info.params, **rates})
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the verdict; unscored (`no_evidence`) if the label is, or at the given rate."""
-        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         known = await self.oracle(trajectory)

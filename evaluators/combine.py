@@ -19,13 +19,14 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibrated
 from prill.evaluators.fitted.overlap import worst
 from prill.evaluators.fitted.student import Student
-from prill.evaluators.judgement import ModelJudge
+from prill.evaluators.judge import PageJudge
 from prill.models.calls import gather_calls
 from prill.models.prompts import content_hash
 from prill.protocols import Composite, Estimator, Evaluator, SampledModel
 from prill.types import EvaluatorInfo, Opinion, Trajectory, UnscoredReason, Usage, Verdict
 
 Rule = Literal["majority", "unanimous", "any", "consensus"]
+CascadeOn = Literal["unsure", "unscored"]
 # The default band of a first judge without a measured band.
 _UNMEASURED = (0.1, 0.9)
 
@@ -198,7 +199,7 @@ def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Eva
 
     Raises UsageError for a judge or a model that cannot be sampled.
     """
-    if not isinstance(judge, ModelJudge):
+    if not isinstance(judge, PageJudge):
         raise UsageError(
             f"{judge.info.name} calls no language model itself; give several judges to "
             "vote, instead of samples"
@@ -275,9 +276,9 @@ class Ensemble(Combined):
 class Cascade(Combined):
     """A cascade: calls the second judge only if the first one is unsure.
 
-    The first judge is unsure if its score is missing or inside the band, including both ends.
-
-    Then the verdict is that of `then`, even if it is unscored.
+    The first judge is unsure if it has no score, or one inside the band, including both ends; with
+    `on="unscored"`, only if its verdict is unscored. Then the verdict is that of `then`, even if it
+    is unscored.
 
     Args:
         first: The first judge.
@@ -287,9 +288,11 @@ class Cascade(Combined):
             on; otherwise 0.1 and 0.9.
         first_may_accept: Let the first judge also decide a success. False: the band ends at 1, so
             that the second judge checks every success.
+        on: When the second judge is called: `unsure`, or only `unscored`, as a fallback.
 
     Raises:
-        UsageError: The band is not within [0, 1], or ends below 1 without `first_may_accept`.
+        UsageError: The band is not within [0, 1], or ends below 1 without `first_may_accept`; or
+            it is set for a fallback, which has none.
     """
 
     name = "cascade"
@@ -301,7 +304,17 @@ class Cascade(Combined):
         *,
         band: tuple[float, float] | None = None,
         first_may_accept: bool = False,
+        on: CascadeOn = "unsure",
     ) -> None:
+        self.first, self.then, self.on = first, then, on
+        if on == "unscored":
+            if band is not None or first_may_accept:
+                raise UsageError(
+                    "on = 'unscored' has no band: the first judge decides all that it scores",
+                    parameters=("on",),
+                )
+            super().__init__((first, then), on=on)
+            return
         low, high = band or _uncertainty_band(first)
         if not 0.0 <= low <= high <= 1.0:
             raise UsageError(
@@ -316,13 +329,13 @@ class Cascade(Combined):
             )
         high = high if first_may_accept else 1.0
         super().__init__((first, then), band=[low, high])
-        self.first, self.then, self.low, self.high = first, then, low, high
+        self.low, self.high = low, high
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Returns the verdict of `first` if it is sure, otherwise that of `then`."""
         verdict = await self.first(trajectory)
         verdicts = [verdict]
-        if verdict.score is None or self.low <= verdict.score <= self.high:
+        if verdict.success is None or (self.on == "unsure" and self._is_unsure(verdict.score)):
             verdict = await self.then(trajectory)
             verdicts.append(verdict)
         return replace(
@@ -333,6 +346,9 @@ class Cascade(Combined):
             opinions=tuple(map(opinion, verdicts)),
             fitted_on=worst(v.fitted_on for v in verdicts),
         )
+
+    def _is_unsure(self, score: float | None) -> bool:
+        return score is None or self.low <= score <= self.high
 
 
 def _uncertainty_band(judge: Evaluator) -> tuple[float, float]:
@@ -369,12 +385,16 @@ class Savings:
     calls: float | None
     usd: float | None
 
+    def __str__(self) -> str:
+        text = f"cascade: the second judge was asked for {self.escalated} of {self.judged}"
+        if self.calls is None:
+            return text
+        usd = "" if not self.usd else f" and ${self.usd:.4f}"
+        return f"{text}; that saved about {self.calls:.0f} of its calls{usd}"
+
 
 def savings(verdicts: Iterable[Verdict]) -> Savings:
     """Computes the savings of a cascade, calibrated or not.
-
-    Args:
-        verdicts: The cascade's verdicts.
 
     Returns:
         The number of judged trajectories, the number that went to the second judge, and the calls

@@ -1,6 +1,7 @@
-"""Builds the evidence for a judge: goal, numbered actions, states with URLs, the agent's claims.
+"""What a judge is shown: the texts of goal, actions, states and claims, and the frames of a run.
 
-Text is quoted between random delimiters that no page can know.
+Text is quoted between random delimiters that no page can know. State 0 is the initial state, and
+state i is the state after action i. Frames are cited by these numbers.
 """
 
 from __future__ import annotations
@@ -8,34 +9,22 @@ from __future__ import annotations
 import filecmp
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Literal, TypeVar
-
-from msgspec import Meta
+from typing import TypeVar
 
 from prill.actions.elements import element_id, find_element
 from prill.actions.ending import CLAIMED_SUCCESS
 from prill.actions.phone import dual_points, is_swipe
-from prill.errors import InputError
-from prill.evaluators.changes import same_screen
 from prill.models.prompts import clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Point, Task, Trajectory
 
 _T = TypeVar("_T")
-Distinct = Literal["bytes", "region"]
-BYTES: Distinct = "bytes"
-MaxCharsOption = Annotated[
-    int,
-    Meta(ge=1, description="Maximum number of characters for states, and the same for actions."),
-]
-DistinctOption = Annotated[
-    Distinct,
-    Meta(
-        description="How duplicate images are recognised: by equal files, or by the "
-        "changed region, ignoring carets, clocks and spinners."
-    ),
-]
+# So many consecutive words of the request, or half of it if that is more, are removed by
+# `without_copies`.
+_COPIED = 6
+_WORD = re.compile(r"\w+")
+_REMOVED = "(repeats the request)"
 State = tuple[str, Observation]  # a description of the time, and the observation
 
 _CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
@@ -64,7 +53,7 @@ _SUBMITTING = re.compile(
 _BREAKS, _UNQUOTED = re.compile(r"(?:\\[nrt])+"), re.compile(r"""[\\'"]""")
 _WITHHELD = "prill.claims_withheld"  # a metadata key that judges are not shown
 _ACTION_CHARS, _MIN_ACTION_CHARS = 500, 60
-_ELEMENT_CHARS, _ADDRESS_CHARS = 200, 300
+_ELEMENT_CHARS, _ADDRESS_CHARS, _STOP_CHARS = 200, 300, 200
 _EARLIER_TURNS, _EARLIER_CHARS = 20, 300  # the last turns of a conversation
 _SHORT = 20  # a string this short may be part of another word
 
@@ -85,14 +74,6 @@ def asked_for(task: Task) -> str:
         f"{block}\n\nEarlier in this conversation the user "
         f"asked:\n\n{quoted('earlier-requests', lines)}"
     )
-
-
-def list_goals(task: Task) -> tuple[str, ...]:
-    """Returns the goal and the goals of the conversation's earlier turns.
-
-    The same goal can mean something else after other turns.
-    """
-    return task.goal, *(turn.task.goal for turn in task.earlier)
 
 
 def request(trajectory: Trajectory) -> str:
@@ -184,17 +165,26 @@ def _place(point: Point) -> str:
     return f"({point[0]:.2f}, {point[1]:.2f})"
 
 
-def action_history(
-    trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False, cited: bool = False
-) -> str:
-    """Returns all actions as numbered lines, `1: …`, shortened to about `max_chars` in total.
-
-    With `cited`, the numbers are the labels of citations, `S1: …`.
+def run_ending(trajectory: Trajectory) -> str:
+    """Returns what ended the run, if it was not the agent or the environment: an error, a limit or
+    a stop. Empty if it is not recorded. The text of an error is left out: it may tell the outcome.
     """
+    if trajectory.error:
+        return "the run broke off with an error"
+    recorded = trajectory.metadata
+    stopped = recorded.get("stopped")
+    if recorded.get("ended_by") == "early_stop" and isinstance(stopped, str):
+        return f"the run was stopped: {shorten(_flat(stopped), _STOP_CHARS)}"
+    if recorded.get("ended_by") == "max_steps" or recorded.get("truncated") is True:
+        return "the run was stopped at its limit of actions"
+    return ""
+
+
+def action_history(trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False) -> str:
+    """Returns all actions as numbered lines, `1: …`, shortened to about `max_chars` in total."""
     texts = [_flat(_history_text(trajectory, i, paper=paper)) for i in range(len(trajectory.steps))]
     share = min(_ACTION_CHARS, max(_MIN_ACTION_CHARS, max_chars // max(1, len(texts))))
-    mark = "S" if cited else ""
-    lines = [f"{mark}{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
+    lines = [f"{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
     return "\n".join(lines) or "(no actions)"
 
 
@@ -294,28 +284,24 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
     return frozenset(i for i in endings_found if 0 <= i < states)
 
 
-def select_frames(
-    trajectory: Trajectory, count: int | None, distinct: Distinct = BYTES
-) -> list[State]:
+def select_frames(trajectory: Trajectory, count: int | None) -> list[State]:
     """Returns the states whose screenshots are shown, oldest first: those of the last `count`
     distinct pictures, or the key states.
 
     The key states are the first, the one before the action that submitted something, and the last
-    two. Of equal pictures only the latest is used; with `region`, also only the latest of
-    consecutive pictures of the same screen. The result is empty if no state that can show the
-    outcome has a screenshot.
+    two. Of equal pictures only the latest is used. The result is empty if no state that can show
+    the outcome has a screenshot.
     """
     every = states(trajectory)
     if not any(every[i][1].screenshot for i in endings(trajectory)):
         return []
     frames = [i for i, (_, state) in enumerate(every) if state.screenshot]
-    platform = trajectory.task.platform if distinct == "region" else None
     if count is not None:
-        return _distinct([every[i] for i in frames], platform, count)
+        return _distinct([every[i] for i in frames], count)
     indices = {frames[0], *frames[-2:]}
     if len(indices) < len(frames) and (submission := _submission(trajectory)) in frames:
         indices.add(submission)
-    return _distinct([every[i] for i in sorted(indices)], platform)
+    return _distinct([every[i] for i in sorted(indices)])
 
 
 def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
@@ -357,19 +343,14 @@ def _submits(trajectory: Trajectory, i: int) -> bool:
     return action.kind in _TOUCHES and _SUBMITTING.search(_history_text(trajectory, i)) is not None
 
 
-def _distinct(
-    frames: Sequence[State], platform: Platform | None, most: int | None = None
-) -> list[State]:
-    """Returns the latest `most` distinct pictures; with a platform, compared by region, too."""
+def _distinct(frames: Sequence[State], most: int | None = None) -> list[State]:
+    """Returns the latest `most` distinct pictures."""
     selected: list[State] = []
-    after: Observation | None = None
     for frame in reversed(frames):
         if len(selected) == most:
             break
-        is_similar = platform and after is not None and _same_screen(frame[1], after, platform)
-        if not is_similar and not any(_same_picture(frame[1], other[1]) for other in selected):
+        if not any(_same_picture(frame[1], other[1]) for other in selected):
             selected.insert(0, frame)
-        after = frame[1]
     return selected
 
 
@@ -382,13 +363,6 @@ def _same_picture(one: Observation, other: Observation) -> bool:
         )
     except OSError:
         return False  # a missing file is reported when it is sent
-
-
-def _same_screen(one: Observation, other: Observation, platform: Platform) -> bool:
-    try:
-        return same_screen(one.screenshot or "", other.screenshot or "", platform)
-    except InputError:
-        return False
 
 
 def address(observation: Observation) -> str:
@@ -404,3 +378,122 @@ def state_text(text: str, observation: Observation) -> str:
 
 def _flat(text: str) -> str:
     return " ".join(clean(text).split())
+
+
+def without_copies(text: str, goal: str) -> str:
+    """Removes passages that repeat the request: six of its words in a row, or half of them if more.
+
+    Case and punctuation do not count. Requests of fewer words than that are left.
+    """
+    wanted = [word.group().casefold() for word in _WORD.finditer(goal)]
+    size = max(_COPIED, (len(wanted) + 1) // 2)
+    passages = {tuple(wanted[i : i + size]) for i in range(len(wanted) - size + 1)}
+    found = list(_WORD.finditer(text))
+    words = [word.group().casefold() for word in found]
+    spans: list[tuple[int, int]] = []  # of words, without overlaps
+    for i in range(len(words) - size + 1):
+        if tuple(words[i : i + size]) in passages:
+            start = spans.pop()[0] if spans and i <= spans[-1][1] else i
+            spans.append((start, i + size))
+    for start, end in reversed(spans):
+        text = f"{text[: found[start].start()]}{_REMOVED}{text[found[end - 1].end() :]}"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A picture (by path) or a text of the screen, and the ascending numbers of the states that
+    show it.
+    """
+
+    states: tuple[int, ...]
+    image: str | None = None
+    text: str = ""
+    address: str = ""  # of the last of the states
+
+
+def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> list[int]:
+    """Returns the ascending indices of the frames to show.
+
+    They are the last frame, the best `count` others with a score of at least `least`, and the
+    latest `count` without a score (None: the rating failed). Of equal scores, the later frame comes
+    first.
+    """
+    last = len(scores) - 1
+    ranking = sorted(
+        ((s, i) for i, s in enumerate(scores[:-1]) if s is not None and s >= least), reverse=True
+    )
+    unrated = [i for i, s in enumerate(scores[:-1]) if s is None]
+    return sorted(
+        {
+            *(i for _, i in ranking[:count]),
+            *unrated[len(unrated) - min(count, len(unrated)) :],
+            last,
+        }
+    )
+
+
+def title(frame: Frame, run: Trajectory) -> str:
+    """Returns a description of the states that a frame shows."""
+    *same, last = frame.states
+    when = (
+        "the start"
+        if last == 0
+        else "after the last action"
+        if last == len(run.steps)
+        else f"after action {last}"
+    )
+    text = f"State {last} ({when})"
+    return f"{text}; it looked the same in state {', '.join(map(str, same))}" if same else text
+
+
+def frame_block(
+    frames: Sequence[Frame], descriptions: Sequence[str], run: Trajectory, room: int
+) -> str:
+    """Returns a text of the frames, with the numbers of their images, in at most `room`
+    characters.
+    """
+    share = room // max(1, len(frames))
+    pieces, images = [], 0
+    for frame, description in zip(frames, descriptions, strict=True):
+        heading = title(frame, run)
+        where = f"\n{quoted('address', frame.address)}" if frame.address else ""
+        if frame.image is not None:
+            images += 1
+            pieces.append(f"Image {images}: {heading}{where}")
+        elif frame.text:
+            pieces.append(f"{heading}\n{quoted('state', shorten(frame.text, share))}")
+        else:
+            pieces.append(f"{heading}{where}")
+        if description:
+            pieces.append(quoted("description", shorten(description, share)))
+    return "\n\n".join(pieces)
+
+
+def image_lines(frames: Sequence[Frame], every: Sequence[Frame], run: Trajectory) -> str:
+    """Returns a line for each image: its place among the actions, and its address.
+
+    `every`: also the frames for which the request has no room.
+    """
+    places = [when for when, _ in states(run)]
+    lines = "\n".join(
+        f"Image {i}: the state {places[frame.states[-1]]}." for i, frame in enumerate(frames, 1)
+    )
+    if missing := [places[frame.states[-1]] for frame in every if frame not in frames]:
+        lines += (
+            f"\nNot shown, since the request has no room for more: the state {', '.join(missing)}."
+        )
+    where = [f"Image {i}: {frame.address}" for i, frame in enumerate(frames, 1) if frame.address]
+    return "\n\n".join([lines, *([quoted("addresses", "\n".join(where))] if where else [])])
+
+
+def text_block(frames: Sequence[Frame], run: Trajectory, room: int) -> str:
+    """Returns the texts of the last states, the latest last, in at most `room` in total."""
+    share, every = room // max(1, len(frames)), states(run)
+    blocks = []
+    for i, frame in enumerate(frames, 1):
+        when, state = every[frame.states[-1]]
+        name = "state" if len(frames) == 1 else f"state-{i}"
+        block = quoted(name, shorten(state_text(frame.text, state), share))
+        blocks.append(f"The state {when}:\n{block}")
+    return "\n\n".join(blocks)

@@ -1,35 +1,17 @@
-"""Judgements, their conversion to verdicts, and the base class of judges that call a model."""
+"""Judgements, and their conversion to verdicts and rewards."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-from msgspec import Meta
-
-from prill.config.values import Config
-from prill.errors import UnscoredError
-from prill.evaluators.evidence import BYTES
-from prill.evaluators.references import hash_references, read_references
+from prill.errors import UnscoredError, UsageError
 from prill.models.ledger import Meter, metered
-from prill.models.prompts import Prompt, content_hash, load_prompt, prompt_set
-from prill.protocols import Bounded, Evaluator, Form, LanguageModel, Message
+from prill.protocols import Evaluator
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Usage, Verdict
-
-_LATER = {
-    "references": None,
-    "frames_per_call": 1,
-    "distinct": BYTES,
-    "citations": False,
-    "repeat_frames": True,
-}
-MAX_TOKENS = 1024  # of a reply, unless a judge needs more
-# A path for the judge's main prompt, or a table of prompt names and paths.
-PromptFiles = str | dict[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +62,7 @@ async def make_verdict(
                 id=trajectory.id,
                 unscored=failure.code,
                 reason=str(failure),
+                findings=failure.findings,
                 usage=meter.usage,
                 seconds=_own_seconds(start, meter),
                 evaluator=evaluator.info,
@@ -114,6 +97,20 @@ class WithoutModel:
         return Usage()
 
 
+class Baseline(WithoutModel, ABC):
+    """Base class of judges without a model that implement `_judge`."""
+
+    info: EvaluatorInfo
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """Returns the verdict; unscored (`no_evidence`) if there is nothing to judge by."""
+        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
+
+    @abstractmethod
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        """Returns the judgement. Raises UnscoredError if there is none."""
+
+
 @runtime_checkable
 class ClaimReader(Evaluator, Protocol):
     """A judge that states whether it needs the agents' claims."""
@@ -124,123 +121,53 @@ class ClaimReader(Evaluator, Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class ModelJudge(ABC):
-    """Base class of judges that call a language model: prompts, fingerprint, and unscored verdicts.
+def compute_rewards(success: bool, steps: int) -> tuple[float, ...]:
+    """Returns the rewards of arXiv 2404.06474: 0 for every step, 1 for the last of a success."""
+    return tuple(float(success and i == steps - 1) for i in range(steps))
 
-    A judge is a frozen dataclass. Its settings are a separate configuration, `spec`, which
-    `info.params` records. Subclasses define their name, the type of their spec, their prompt files
-    and reply formats, and implement `_judge`.
+
+def kept_steps(
+    verdict: Verdict, threshold: float, *, stop_at_reached: bool = True
+) -> tuple[int, ...]:
+    """Selects the steps worth imitating.
 
     Args:
-        model: The model that judges.
-        spec: The settings.
+        verdict: The verdict of a step judge. An unscored verdict keeps no step.
+        threshold: The minimum reward of a kept step.
+        stop_at_reached: Drop the steps after the first step that reached the goal.
+
+    Returns:
+        The indices of the steps, from 0, ascending.
+
+    Raises:
+        UsageError: The verdict has no step labels.
     """
-
-    model: LanguageModel
-    prompt: Annotated[
-        PromptFiles,
-        Meta(description="File with a prompt of your own, or a table from prompt names to files."),
-    ] = field(default=None, kw_only=True)
-    spec: Config = field(kw_only=True)
-
-    name: ClassVar[str]
-    version: ClassVar[str] = "1"
-    # the package with the folder `prompts`
-    package: ClassVar[str] = "prill.evaluators"
-    prompt_names: ClassVar[tuple[str, ...]]
-    main_prompts: ClassVar[tuple[str, ...]]
-    # the prompts of the paper's protocol, if the judge supports it
-    paper_prompts: ClassVar[tuple[str, ...]] = ()
-    forms: ClassVar[tuple[Form, ...]]
-
-    @property
-    def reads_probabilities(self) -> bool:
-        """Whether scores come from log-probabilities, if the model returns them."""
-        return True
-
-    def __post_init__(self) -> None:
-        # Report unreadable files now, not at the first trajectory.
-        self.prompts  # noqa: B018
-        self._references  # noqa: B018
-
-    @cached_property
-    def prompts(self) -> Mapping[str, Prompt]:
-        """The prompts in use, by name."""
-        names = self._names()
-        main = self.main_prompts if set(self.main_prompts) <= set(names) else names
-        return prompt_set(self.package, names, main, self.prompt)
-
-    @cached_property
-    def info(self) -> EvaluatorInfo:
-        """The judge's identity, which changes whenever its verdicts could."""
-        prompt = content_hash(
-            *(self.prompts[name].text for name in self._names()),
-            *self._form_texts(),
-            *self._additions(),
+    if verdict.unscored is not None:
+        return ()
+    if verdict.steps is None:
+        raise UsageError(
+            f"the verdict on {verdict.id} by {verdict.evaluator.name} has no labels of "
+            "steps; use the judge `steps`"
         )
-        return EvaluatorInfo(self.name, self._version(), self.model.name, prompt, self._params())
+    indices = []
+    for step in sorted(verdict.steps, key=lambda step: step.index):
+        if step.reward >= threshold:
+            indices.append(step.index)
+        if stop_at_reached and step.label == "reached":
+            break
+    return tuple(indices)
 
-    @property
-    def concurrency(self) -> int:
-        """The model's maximum number of concurrent requests, or 16 if it has none."""
-        return self.model.concurrency if isinstance(self.model, Bounded) else 16
 
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the verdict; unscored (`no_evidence`) if the judge's input is missing."""
-        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
+def outcome_rewards(verdict: Verdict, trajectory: Trajectory) -> tuple[float, ...] | None:
+    """Converts the outcome of a trajectory into step rewards.
 
-    @abstractmethod
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Returns the image files that the verdict depends on."""
+    Args:
+        verdict: The verdict.
+        trajectory: The trajectory that was judged.
 
-    @abstractmethod
-    async def _judge(self, trajectory: Trajectory) -> Judgement:
-        """Returns the judgement. Raises UnscoredError if there is none."""
-
-    def _version(self) -> str:
-        return self.version
-
-    def _names(self) -> tuple[str, ...]:
-        return self.prompt_names
-
-    @cached_property
-    def _references(self) -> Mapping[str, str] | None:
-        """The reference answers, for judges that support them."""
-        references: str | Mapping[str, str] | None = getattr(self.spec, "references", None)
-        return read_references(references) if isinstance(references, str) else references
-
-    @property
-    def _cites(self) -> bool:
-        """Whether the model is asked to cite steps."""
-        return bool(getattr(self.spec, "citations", False))
-
-    def _additions(self) -> list[str]:
-        """Returns the instructions that options add to the first message, such as to cite steps."""
-        prompt = load_prompt("prill.evaluators", "citations")
-        return [prompt.text.strip()] if self._cites else []
-
-    def _asking(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Returns the messages, the first with the instructions that options add."""
-        first, *others = messages
-        text, *images = first.parts
-        parts = ("\n\n".join([str(text), *self._additions()]), *images)
-        return replace(first, parts=parts), *others
-
-    def _params(self) -> dict[str, Any]:
-        captioner = getattr(self, "captioner", None)
-        params = {} if captioner is None else {"captioner": captioner.name}
-        params |= {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
-        # Options are omitted at their defaults, so that verdicts written before they existed keep
-        # their keys.
-        for name, default in _LATER.items():
-            if name in params and params[name] == default:
-                del params[name]
-        if self._references is not None:
-            params["references"] = hash_references(self._references)
-        return params
-
-    def _form_texts(self) -> list[str]:
-        return [
-            form.instructions(as_json=as_json) for form in self.forms for as_json in (True, False)
-        ]
+    Returns:
+        One reward per step: 0, and 1 for the last step of a success. None for an unscored verdict.
+    """
+    if verdict.success is None:
+        return None
+    return compute_rewards(verdict.success, len(trajectory.steps))

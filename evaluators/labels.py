@@ -7,24 +7,18 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from prill.errors import UsageError
+from prill.io.joining import latest_verdicts
 from prill.io.store import BadLine
 from prill.io.truth import gold_labels
-from prill.types import EvaluatorInfo, Trajectory, Verdict
+from prill.types import TEMPLATE, LabelRecord, Trajectory
 
 __all__ = [
-    "cluster",
-    "get_template",
-    "gold_labels",
-    "grouped_folds",
-    "latest_verdicts",
-    "make_task",
+    "cluster", "get_template", "gold_labels", "grouped_folds", "latest_verdicts", "make_task",
     "task_names",
-]
+]  # fmt: skip
 # The seed that environments append to the task id of a seeded task: `miniwob/click-link?seed=3`.
 _SEED = re.compile(r"\?seed=\d+$")
 # The metadata key of WebArena's template; tasks of one template differ only in the inserted values.
-TEMPLATE = "intent_template_id"
 
 
 def make_task(trajectory: Trajectory) -> str:
@@ -71,31 +65,6 @@ def get_template(trajectory: Trajectory) -> str:
     return _SEED.sub("", id) if _SEED.search(id) else make_task(trajectory)
 
 
-def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:
-    """Returns the judge of all verdicts, and the last verdict for each id.
-
-    All verdicts must be by one judge, including those that a later verdict replaces.
-    """
-    first: EvaluatorInfo | None = None
-    latest = {}
-    for verdict in verdicts:
-        if first is None:
-            first = verdict.evaluator
-        elif verdict.evaluator != first:
-            both = " and ".join(
-                f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})"
-                for e in (first, verdict.evaluator)
-            )
-            raise UsageError(
-                f"the verdicts come from several judges ({both}); keep the verdicts of each "
-                "in a file of its own"
-            )
-        latest[verdict.id] = verdict
-    if first is None:
-        raise UsageError("there are no verdicts")
-    return first, latest
-
-
 def grouped_folds(
     groups: Sequence[Hashable], successes: Sequence[bool], count: int, seed: int
 ) -> list[int]:
@@ -121,3 +90,13 @@ def grouped_folds(
         for row in rows:
             fold_of[row] = fold
     return fold_of
+
+
+def unequal_chances(labels: Iterable[LabelRecord]) -> str | None:
+    """Returns a warning if labels were drawn with unequal probabilities; None otherwise."""
+    if not any(label.inclusion for label in labels):
+        return None
+    return (
+        "the labels were drawn with unequal probabilities (`inclusion`): these figures "
+        "describe the labelled runs, not all runs; only `prill rate` weights them"
+    )

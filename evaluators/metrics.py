@@ -15,16 +15,9 @@ if TYPE_CHECKING:
 
 
 FIGURES = (
-    "accuracy",
-    "balanced accuracy",
-    "precision",
-    "recall",
-    "F1",
-    "specificity",
-    "NPV",
-    "kappa",
+    "accuracy", "balanced accuracy", "precision", "recall", "F1", "specificity", "NPV", "kappa",
     "accuracy, unscored as wrong",
-)
+)  # fmt: skip
 # The minimum of each figure; the maximum is 1.
 LEAST = tuple(-1.0 if name == "kappa" else 0.0 for name in FIGURES)
 Method = Literal["bootstrap", "t"]
@@ -267,36 +260,6 @@ def auc_interval(
     else:
         low, high = percentiles(_drawn_areas(level, right, cluster, len(names))[:, None])
     return None if np.isnan(low[0]) else (float(low[0]), float(high[0]))
-
-
-def auc_difference_interval(
-    first: Sequence[float],
-    second: Sequence[float],
-    truths: Sequence[bool],
-    clusters: Sequence[Hashable],
-) -> tuple[float | None, tuple[float, float] | None]:
-    """Returns the first `auc` minus the second, and its paired 95 % interval.
-
-    Both are None if undefined; the interval is also None below 20 clusters.
-
-    `clusters` names the cluster of each row. The seed is fixed.
-    """
-    import numpy as np
-
-    right = np.asarray(truths, dtype=bool)
-    areas = [auc(scores, truths) for scores in (first, second)] if len(right) else [None, None]
-    if areas[0] is None or areas[1] is None:
-        return None, None
-    names = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
-    if choose_method(len(names)) == "t":
-        return areas[0] - areas[1], None
-    cluster = np.fromiter((names[name] for name in clusters), dtype=np.intp, count=len(right))
-    drawn = [
-        _drawn_areas(np.unique(scores, return_inverse=True)[1], right, cluster, len(names))
-        for scores in (first, second)
-    ]
-    low, high = percentiles((drawn[0] - drawn[1])[:, None])
-    return areas[0] - areas[1], None if np.isnan(low[0]) else (float(low[0]), float(high[0]))
 
 
 def _areas(successes: NDArray[Any], failures: NDArray[Any]) -> NDArray[Any]:

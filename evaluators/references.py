@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import InputError, UsageError
-from prill.io.lines import read_lines
+from prill.io.lines import decode_as, read_lines
 from prill.models.prompts import content_hash, quoted, shorten
 from prill.types import Trajectory
 
@@ -48,7 +48,7 @@ def read_references(path: str | os.PathLike[str]) -> dict[str, str]:
         for line in read_lines(path):
             place = f"{os.fspath(path)}:{line.number}"
             try:
-                row = msgspec.json.decode(line.data, type=_Row)
+                row = decode_as(line.data, _Row)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise UsageError(
                     f"{place}: {error}; expected id and reference, both strings"

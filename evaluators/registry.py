@@ -21,6 +21,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -30,96 +31,100 @@ from typing import Annotated, Any, Literal, cast
 from msgspec import Meta
 
 from prill.captioner.registry import CaptionerConfig, captioner_for, make_captioner
-from prill.checks import expect_judge
 from prill.config.registry import (
     Option,
     OptionError,
     Registry,
     RegistryEntry,
+    check_options,
     list_options,
     nearest,
     read_options,
 )
+from prill.config.shared import LABELS, CalibrationOption, EvidenceOnlyOption
 from prill.config.toml import read_table
-from prill.config.values import get_name
+from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
-from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
+from prill.evaluators.combine import Cascade, CascadeOn, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.calibration import comparable
 from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked, read_stack
 from prill.evaluators.fitted.student import Student
+from prill.evaluators.judge import PageJudge, load_page, maker_named, page_maker
 from prill.evaluators.labels import latest_verdicts
-from prill.io.cache import DiskCache
+from prill.evaluators.page import is_page
+from prill.evaluators.questions import YES_NO, Question, read_questions
+from prill.io.checks import expect_judge
 from prill.io.store import read_labels, read_verdicts
 from prill.io.truth import SourceOption, TruthOption
 from prill.models.devices import used_together
 from prill.models.ledger import Budget, spending_from
 from prill.models.registry import (
-    AskingConfig,
     ModelConfig,
     ModelLike,
     asks_a_model,
-    cache_in,
     model_options,
     part_model,
 )
 from prill.protocols import Captioner, Evaluator, LanguageModel
 
-_HERE = "prill.evaluators.registry"
 _log = logging.getLogger("prill.runs")
-JUDGES = Registry(
+_PAGE = "prill.evaluators.judge:PageJudge"  # of its page: evaluators/judges/NAME.toml
+
+
+class JudgeRegistry(Registry):
+    """The registry of judges, in which a page is a name, too."""
+
+    def _object(self, name: str) -> Any:
+        entry = self.entries.get(name)
+        if entry is not None and entry.maker == _PAGE:
+            return maker_named(name)
+        if is_page(name):
+            return page_maker(load_page(name))
+        return super()._object(name)
+
+
+_PAGES = {
+    "vlm": "a vision-language model that sees screenshots",
+    "modular": "a captioner, then a language model that reads the captions",
+    "steps": "a label and a reward for every action",
+    "webjudge": "key points, a grade for every frame, then the verdict",
+    "rubric": "criteria of the goal, each with the state that shows it",
+    "checklist": "the progress of every state on a checklist of the goal, and a reward for every "
+    "action",
+    "ask": "a question of your own, with a typed answer",
+    "likelihood": "how likely the goal is, given what the agent did (prill train judge)",
+    "aer-v": "the paper's judge of the last screenshot",
+    "aer-c": "the paper's judge of a caption of the last screenshot",
+    "aer-steps": "the paper's judge of single steps",
+    "webjudge-general": "WebJudge for any site, with the agent's thoughts",
+    "webvoyager": "WebVoyager's evaluator",
+    "agenttrek": "AgentTrek's evaluator",
+    "arb-axtree": "AgentRewardBench's judge of accessibility trees",
+    "arb-screen": "AgentRewardBench's judge of screenshots",
+    "nnetnav": "NNetNav's reward model",
+    "browser-use": "browser-use's judge",
+    "uv": "the Universal Verifier",
+}
+_OTHERS = {
+    "vote": ("samples of one judge, or several judges", "registry:vote"),
+    "cascade": ("a cheap judge, and a second one where it is unsure", "registry:cascade"),
+    "ensemble": ("the weighted mean of several judges", "registry:ensemble"),
+    "student": ("a judge fitted to labels (prill fit)", "registry:student"),
+    "prior": ("the same, without reading texts", "registry:prior"),
+    "stacked": ("a fitted judge and others, weighted by labels (prill fit)", "registry:stacked"),
+    "oracle": ("the labels themselves", "registry:label_oracle"),
+    "noisy": ("the labels, with artificial errors", "registry:noisy"),
+    "self-report": ("a success if the agent claims it", "baselines:SelfReport"),
+    "always-fail": ("failure, always", "registry:always_fail"),
+    "always-success": ("success, always", "registry:always_success"),
+}
+JUDGES = JudgeRegistry(
     "judge",
-    {
-        "vlm": RegistryEntry(
-            "a vision-language model that sees screenshots", "prill.evaluators.outcome:VLMJudge"
-        ),
-        "modular": RegistryEntry(
-            "a captioner, then a language model that reads the captions",
-            "prill.evaluators.outcome:CaptionJudge",
-        ),
-        "steps": RegistryEntry(
-            "a label and a reward for every action", "prill.evaluators.steps:StepJudge"
-        ),
-        "webjudge": RegistryEntry(
-            "key points, a rating of every frame, then the verdict",
-            "prill.evaluators.webjudge:WebJudge",
-        ),
-        "rubric": RegistryEntry(
-            "criteria of the goal, each with the state that shows it",
-            "prill.evaluators.rubric:RubricJudge",
-        ),
-        "protocol": RegistryEntry(
-            "a published judge protocol, such as WebVoyager's (prill protocols)",
-            "prill.evaluators.protocols.judge:ProtocolJudge",
-        ),
-        "ask": RegistryEntry(
-            "a question of your own, with a typed answer", "prill.evaluators.ask:AskJudge"
-        ),
-        "checklist": RegistryEntry(
-            "the progress of every state on a checklist of the goal, and a reward for every action",
-            "prill.evaluators.checklist:ChecklistJudge",
-        ),
-        "likelihood": RegistryEntry(
-            "how likely the goal is, given what the agent did (prill train judge)",
-            "prill.evaluators.likelihood:LikelihoodJudge",
-        ),
-        "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
-        "cascade": RegistryEntry(
-            "a cheap judge, and a second one where it is unsure", f"{_HERE}:cascade"
-        ),
-        "ensemble": RegistryEntry("the weighted mean of several judges", f"{_HERE}:ensemble"),
-        "student": RegistryEntry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
-        "prior": RegistryEntry("the same, without reading texts", f"{_HERE}:prior"),
-        "stacked": RegistryEntry(
-            "a fitted judge and others, weighted by labels (prill fit)", f"{_HERE}:stacked"
-        ),
-        "oracle": RegistryEntry("the labels themselves", f"{_HERE}:label_oracle"),
-        "noisy": RegistryEntry("the labels, with artificial errors", f"{_HERE}:noisy"),
-        "self-report": RegistryEntry(
-            "a success if the agent claims it", "prill.evaluators.baselines:SelfReport"
-        ),
-        "always-fail": RegistryEntry("failure, always", f"{_HERE}:always_fail"),
-        "always-success": RegistryEntry("success, always", f"{_HERE}:always_success"),
+    {name: RegistryEntry(words, _PAGE) for name, words in _PAGES.items()}
+    | {
+        name: RegistryEntry(words, f"prill.evaluators.{make}")
+        for name, (words, make) in _OTHERS.items()
     },
     "prill.evaluators",
 )
@@ -129,23 +134,7 @@ JUDGES = Registry(
 class JudgeWrappers:
     """Wrappers that apply to any judge, from the innermost to the outermost."""
 
-    mark_points: Annotated[
-        bool, Meta(description="Mark the points that the agent touched on the screenshots.")
-    ] = False
-    read_points: Annotated[
-        Literal["tree", "ocr"] | None,
-        Meta(description="Name the elements that the agent tapped, from the UI tree or by OCR."),
-    ] = None
-    check_claims: Annotated[
-        bool,
-        Meta(
-            description="Check the claims of the answer against the recording, and report them "
-            "among the findings."
-        ),
-    ] = False
-    evidence_only: Annotated[
-        bool, Meta(description="Hide the agent's thoughts, answer and messages from the judge.")
-    ] = False
+    evidence_only: EvidenceOnlyOption = False
     guard: Annotated[
         str | None,
         Meta(
@@ -153,29 +142,14 @@ class JudgeWrappers:
             "unscored."
         ),
     ] = None
-    calibration: Annotated[
-        str | None,
-        Meta(description="File of `prill calibrate` that sets probabilities and the threshold."),
-    ] = None
+    calibration: CalibrationOption = None
 
     def apply(self, judge: Evaluator) -> Evaluator:
         """Returns the judge with the configured wrappers. Raises UsageError."""
-        if self.mark_points:
-            from prill.evaluators.wrappers.marking import Marked
-
-            judge = Marked(judge)
-        if self.read_points:
-            from prill.evaluators.wrappers.pointing import Pointing, read_screenshot
-
-            judge = Pointing(judge, read_screenshot() if self.read_points == "ocr" else None)
         if self.evidence_only:
             from prill.evaluators.wrappers.rewritten import EvidenceOnly
 
             judge = EvidenceOnly(judge)
-        if self.check_claims:
-            from prill.evaluators.wrappers.claim_check import ClaimChecked
-
-            judge = ClaimChecked(judge)
         if self.guard:
             from prill.evaluators.wrappers.guarded import Guarded, read_guard
 
@@ -190,7 +164,7 @@ class JudgeWrappers:
 WRAPPER_OPTIONS = tuple(part.name for part in fields(JudgeWrappers))
 
 
-class JudgeConfig(AskingConfig):
+class JudgeConfig(PartConfig):
     """Configuration of a judge: its name, its options, and those of its model and wrappers.
 
     Example: `JudgeConfig("vlm", model="gpt-4o")`.
@@ -208,19 +182,9 @@ class JudgeConfig(AskingConfig):
         """Returns the options of the judge that a table names, and those of the wrappers."""
         name, around = str(table.get("name")), list_options(JudgeWrappers)
         # also the options that every judge in the file accepts and does not set
-        if name.endswith(DESCRIPTIONS):
+        if is_description(name):
             return {"captioner": judge_options("modular")["captioner"], **around}
         return {**around, **judge_options(name)}
-
-    @classmethod
-    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Returns the options of its model, which may be given next to the judge's own."""
-        name = str(table.get("name"))
-        if name.endswith(DESCRIPTIONS):
-            return {}
-        return super().model_options_for(
-            {"name": name, "model": get_name(table.get("model")) or "NAME"}
-        )
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -228,12 +192,24 @@ class JudgeConfig(AskingConfig):
         return [name for name in JUDGES.entries if option in judge_options(name)]
 
 
+# The registered names, for type checkers and editors.
+JudgeName = Literal[
+    "vlm", "modular", "steps", "webjudge", "rubric", "checklist", "ask", "likelihood", "aer-v",
+    "aer-c", "aer-steps", "webjudge-general", "webvoyager", "agenttrek", "arb-axtree",
+    "arb-screen", "nnetnav", "browser-use", "uv", "vote", "cascade", "ensemble", "student", "prior",
+    "stacked", "oracle", "noisy", "self-report", "always-fail", "always-success",
+]  # fmt: skip
 JudgeLike = JudgeConfig | str | Mapping[str, Any] | Evaluator
 JudgeOption = Annotated[
     JudgeLike, Meta(description="Judge to use: a name, FILE.toml, FILE.json or module:Object.")
 ]
-# A name with one of these extensions is a file that describes a judge.
+# A name with one of these extensions is a file that describes a judge, or a page of one.
 DESCRIPTIONS = (".toml", ".json")
+
+
+def is_description(name: str) -> bool:
+    """Returns whether a name is a file with the table of a judge; a page is a judge itself."""
+    return name.endswith(DESCRIPTIONS) and not is_page(name)
 
 
 def make_judge(
@@ -274,8 +250,8 @@ def make_judge(
     if isinstance(judge, JudgeConfig):
         options = {**judge.options, **options}
         judge = judge.name
-    if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in DESCRIPTIONS:
-        judge, place = read_table(path), f"{path}: "
+    if isinstance(judge, str | os.PathLike) and is_description(str(judge)):
+        judge, place = read_table(judge), f"{judge}: "
     if isinstance(judge, str | os.PathLike):
         judge = {"name": str(judge)}
     if isinstance(judge, Mapping):
@@ -291,6 +267,51 @@ def make_judge(
     return JudgeWrappers(**read_options(JudgeWrappers, options, "a judge object", lax=lax)).apply(
         judge
     )
+
+
+def judge(
+    name: JudgeName | JudgeLike | os.PathLike[str],
+    *,
+    model: str | os.PathLike[str] | ModelLike | None = None,
+    captioner: str | CaptionerConfig | Captioner | None = None,
+    concurrency: int | None = None,
+    budget_usd: float | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    evidence_only: bool | None = None,
+    calibration: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Evaluator:
+    """Makes a judge, which makes a verdict of a trajectory.
+
+    For example `prill.judge("vlm", model="gpt-4o")`, then `await judge(trajectory)`. None leaves an
+    option at its default. `prill judges NAME` lists the options of a judge.
+
+    Args:
+        name: A name, `module:Object` or `file.py:Object`, a .toml or .json file, a table, or a
+            judge, which is returned with the options for any judge.
+        model: The model that it calls, or the file of a fitted judge.
+        captioner: The captioner that describes states, for a judge that takes one.
+        concurrency: The maximum number of concurrent calls of its model.
+        budget_usd: The budget of its model, in US dollars.
+        cache: The folder for replies, which are then paid once.
+        evidence_only: Whether to hide the agent's thoughts, answer and messages.
+        calibration: The file of `prill calibrate` that sets probabilities and the threshold.
+        **options: Further options of the judge, of its model, and for any judge.
+
+    Raises:
+        OptionError: An option is unknown, missing or of the wrong type.
+        UsageError: No judge has that name, or the file cannot be read.
+    """
+    named: dict[str, Any] = {
+        "model": model,
+        "captioner": captioner,
+        "concurrency": concurrency,
+        "budget_usd": budget_usd,
+        "cache": cache,
+        "evidence_only": evidence_only,
+        "calibration": calibration,
+    }
+    return make_judge(name, **options, **{k: v for k, v in named.items() if v is not None})
 
 
 def make_run_judge(
@@ -318,7 +339,7 @@ def make_run_judge(
     described = JudgeConfig.read(judge, path)
     name, options = described.name, dict(described.mapping())
     del options["name"]
-    if policy_model is not None and (name.endswith(DESCRIPTIONS) or takes_a_model(name)):
+    if policy_model is not None and (is_description(name) or takes_a_model(name)):
         model = policy_model
     shared = None if model is None else ModelConfig.read(model, "model")
     if shared is not None and not isinstance(shared, ModelConfig):  # a model instance
@@ -330,12 +351,12 @@ def make_run_judge(
         )
     if (
         shared is not None
-        and not name.endswith(DESCRIPTIONS)
+        and not is_description(name)
         and "model" in judge_options(name)
         and not takes_a_model(name)
     ):
         options.setdefault("model", shared.name)  # a fitted judge's model is a file
-    elif shared is not None and not name.endswith(DESCRIPTIONS) and not takes_a_model(name):
+    elif shared is not None and not is_description(name) and not takes_a_model(name):
         raise UsageError(
             f"model: judge {name!r} does not call a model; leave it out", parameters=("model",)
         )
@@ -361,7 +382,7 @@ def make_run_judge(
             **options,
         )
     except OptionError as error:
-        if name.endswith(DESCRIPTIONS):  # it names that file
+        if is_description(name):  # it names that file
             raise
         raise OptionError(f"{path}.{error}", error.option) from None
 
@@ -397,6 +418,43 @@ def judge_options(name: str) -> Mapping[str, Option]:
     return list_options(JUDGES.maker(name))
 
 
+def judge_questions(judge: JudgeLike) -> tuple[Question, ...]:
+    """Returns the questions of a judge that asks some, a table, a configuration, or a .toml or
+    .json file, without making the judge or its model.
+
+    Raises UsageError if it is another judge, an option is invalid, or a question is there twice.
+    """
+    questions: tuple[Question, ...] = ()
+    described: Any = judge
+    place = ""
+    if isinstance(judge, PageJudge):
+        questions, described = judge.questions, judge.page.name
+    else:
+        described = JudgeConfig.read(judge)
+        if isinstance(described, JudgeConfig) and is_description(described.name):
+            place = f"{described.name}: "
+            described = JudgeConfig.read({**read_table(described.name), **described.options})
+        if isinstance(described, JudgeConfig):
+            maker = JUDGES.maker(described.name)
+            page = getattr(maker, "page", None)
+            if page is not None and page.stages[-1].reads == "answers":
+                names = list_options(maker)
+                given = {k: v for k, v in described.options.items() if k in names}
+                check_options(maker, given, f"judge {described.name!r}", place=place)
+                usual = {"question": None, "answer": YES_NO, "questions": ()}
+                asked = {**usual, **page.settings, **given}
+                questions = read_questions(asked["question"], asked["answer"], asked["questions"])
+    if not questions:
+        raise UsageError(
+            f"{place}judge {get_name(described)!r} asks no questions; expected the judge ask",
+            parameters=("judge",),
+        )
+    texts = Counter(question.text for question in questions)
+    if twice := [text for text, count in texts.items() if count > 1]:
+        raise UsageError(f"the question {twice[0]!r} is asked twice", parameters=("judge",))
+    return questions
+
+
 def takes_a_model(name: str) -> bool:
     """Returns whether the named judge calls a model, itself or through its parts."""
     maker = JUDGES.maker(name)
@@ -418,7 +476,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     older = table.pop("evaluator", None)  # the key in files of earlier versions
     name = table.pop("name", older)
     if not isinstance(name, str) or not name:
-        raise OptionError(f"{place}name is missing; name the judge", "name")
+        page = " (the page of a judge has [[stages]])" if place else ""
+        raise OptionError(f"{place}name is missing; name the judge{page}", "name")
     try:
         maker = JUDGES.maker(name)
     except UsageError as error:
@@ -473,7 +532,6 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         LanguageModel: lambda model, at: part_model(model, at, place, context.lax, settings),
         Captioner: lambda captioner, at: make_captioner(captioner, place=at, lax=context.lax),
         Evaluator: lambda part, at: _part(part, context, at),
-        DiskCache: lambda folder, at: cache_in(folder, at, "goals.sqlite"),
     }
     what = f"judge {name!r}"
     with _budget(
@@ -624,11 +682,18 @@ def cascade(
     first_may_accept: Annotated[
         bool, Meta(description="Let the first judge also accept alone, instead of only rejecting.")
     ] = False,
+    on: Annotated[
+        CascadeOn,
+        Meta(
+            description="When the second judge is called: unsure (also for each success), or "
+            "unscored (only as a fallback)."
+        ),
+    ] = "unsure",
 ) -> Cascade:
-    """Two judges: the second is called if the first is unsure or says success."""
+    """Two judges: the second is called if the first is unsure or says success, or is unscored."""
     if len(judges) != 2:
         raise UsageError(f"a cascade needs two judges, got {len(judges)}")
-    return Cascade(judges[0], judges[1], band=band, first_may_accept=first_may_accept)
+    return Cascade(judges[0], judges[1], band=band, first_may_accept=first_may_accept, on=on)
 
 
 def ensemble(
@@ -724,7 +789,7 @@ def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def label_oracle(
-    labels: Annotated[str, Meta(description="Label file whose labels are returned as verdicts.")],
+    labels: Annotated[str, LABELS],
     source: SourceOption = None,
     truth: TruthOption = "majority",
 ) -> LabelOracle:
@@ -739,15 +804,10 @@ _NO_NOISE = NoiseSpec()
 
 
 def noisy(
-    labels: Annotated[
-        str,
-        Meta(description="Label file whose labels are returned as verdicts, some of them flipped."),
-    ],
+    labels: Annotated[str, LABELS],
     spec: NoiseSpec = _NO_NOISE,
     source: SourceOption = None,
-    truth: Annotated[
-        str, Meta(description="Rule for several annotators, as for the judge oracle.")
-    ] = "majority",
+    truth: TruthOption = "majority",
 ) -> NoisyLabels:
     """Returns the labels of a file as verdicts, with errors at given rates."""
     return NoisyLabels(label_oracle(labels, source, truth), spec)

@@ -14,6 +14,6 @@ play() {
     --workers 1 --max-steps 3 -o "$out/$1" "${@:2}"
 }
 
-play step --policy.examples 0 --no-policy.reasoning --policy.max-invalid 1 --policy.max-tokens 24
+play step --policy.examples 0 --no-policy.reasoning --policy.max-tokens 24
 play structured-reflection --no-policy.paraphrase --policy.max-tokens 32
 play synapse --policy.exemplars 1 --policy.max-tokens 48

@@ -10,6 +10,8 @@ import prill
 import prill.papers
 import prill.papers.bench
 from prill.refine import ExportSpec, FilterSpec, StudyArm
+from prill.refine.rewards import RewardSpec
+from prill.refine.rewards.service import ServiceSpec
 
 # components: each accepts its name or a table as well
 model = prill.ModelConfig("gpt-4o", base_url="http://localhost:8000/v1", temperature=0.0)
@@ -19,7 +21,7 @@ policy = prill.PolicyConfig("react", reasoning=False)
 teacher = prill.TeacherConfig("react", history=2)
 recording = prill.FormatConfig("mind2web", scores="scores.pkl")
 preset = prill.PresetConfig("small-text", rank=8, learning_rate=2e-4)
-reward = prill.RewardConfig(judge=judge, kind="score", length_penalty=0.01)
+reward = prill.RewardConfig(judge=judge, spec=RewardSpec(kind="score", length_penalty=0.01))
 retries = prill.RetrySpec(attempts=3, keep_best=True)
 lessons = prill.LessonsConfig(model=model, lesson_tokens=200)
 quarter = prill.Shard(1, 4)
@@ -28,6 +30,7 @@ quarter = prill.Shard(1, 4)
 places: list[prill.EnvironmentConfig] = [
     prill.MiniWobConfig(tasks=["click-link", "enter-text"]),
     prill.WebArenaConfig(shop=True, tasks=[1001, 1002], viewport=(1280, 720)),
+    prill.WebArenaInfinityConfig(root=Path("webarena-infinity"), apps="gmail", tasks="task_e*"),
     prill.papers.AirlineConfig(tasks="all"),
     prill.WebConfig(goal="Find the price of green tea", start_url="https://example.org"),
     prill.BrowserGymConfig(tasks=["miniwob.click-test"], pause=1.0),
@@ -36,58 +39,38 @@ places: list[prill.EnvironmentConfig] = [
     prill.IosConfig(goal="Write a reminder", simulator="iPhone 14"),
     prill.OwnEnvironmentConfig(name="counter.py:Counter", goal="Count to 3", options={"start": 1}),
 ]
-episodes = prill.EpisodesConfig(environment=places[0], policy=policy, model=model, seeds="0-4")
+episodes = prill.EpisodesConfig(environment=places[0], model=model, seeds="0-4")
 
-# judging: score, serve, batch_write, batch_submit, batch_collect, caption, judges, show
+# judging: score, serve, batch, caption, judges, show
 runs: list[object] = [
     prill.ScoreConfig(
         trajectories=["t.jsonl"], output="v.jsonl", judge=judge, shard=quarter, budget_usd=5
     ),
-    prill.ServeConfig(reward=reward, port=8700, token_env="PRILL_TOKEN"),
+    prill.ServeConfig(reward=reward, spec=ServiceSpec(port=8700, token_env="PRILL_TOKEN")),
     prill.ScoreConfig(
         trajectories=["t.jsonl"],
         output="once.jsonl",
-        judge=prill.JudgeConfig("webjudge", repeat_frames=False, model=model),
+        judge=prill.JudgeConfig("webjudge", top_k=20, model=model),
     ),
-    prill.BatchWriteConfig(trajectories=["t.jsonl"], output="batch", judge=judge, model=model),
-    prill.BatchSubmitConfig(folder="batch", wait=True, every=60),
-    prill.BatchCollectConfig(folder="batch", answers=["answers.jsonl"], output="v.jsonl"),
+    prill.BatchConfig(folder="batch", trajectories=["t.jsonl"], judge=judge, model=model),
     prill.CaptionConfig(
         trajectories=["t.jsonl"], output=Path("captions.jsonl"), captioner=captioner, last=2
     ),
     prill.JudgesConfig(judge="vlm"),
     prill.ShowConfig(id="tea-1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]),
-    # evaluating judges: agree, rate, compare, compare_protocols, best, failures, calibrate, fit,
-    # redteam, annotate, report, view
-    prill.AgreeConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", by=["site"]),
-    prill.RateConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", width=0.1),
+    # evaluating judges: agree, rate, compare, calibrate, fit,
+    # redteam, report, view
+    prill.AgreeConfig(verdicts=["v.jsonl"], labels="l.jsonl", trajectories="t.jsonl", by=["site"]),
+    prill.RateConfig(verdicts=["v.jsonl"], labels="l.jsonl", trajectories="t.jsonl", width=0.1),
     prill.CompareConfig(a="old.jsonl", b="new.jsonl", require="B >= A - 0.02", junit="c.xml"),
-    prill.ProtocolsConfig(
-        trajectories=["t.jsonl"], output="protocols", model=model, protocols=["webjudge", "uv"]
-    ),
-    prill.BestConfig(trajectories="t.jsonl", verdicts="v.jsonl", output="best.jsonl"),
-    prill.BestConfig(
-        trajectories="t.jsonl",
-        compare="c.jsonl",
-        model=model,
-        comparison=prill.ComparisonSpec(seed=1),
-    ),
-    prill.FailuresConfig(trajectories=["t.jsonl"], verdicts=["v.jsonl"], clusters=5),
     prill.CalibrateConfig(
-        verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9
+        verdicts=["v.jsonl"], labels="l.jsonl", output="c.json", target_precision=0.9
     ),
     prill.FitConfig(
         trajectories=["t.jsonl"], labels="l.jsonl", output="student.json", kind="student", seed=3
     ),
     prill.RedteamConfig(
         trajectories=["t.jsonl"], labels="l.jsonl", output="red", judge=judge, max_shift=2
-    ),
-    prill.AnnotateConfig(
-        trajectories=["t.jsonl"],
-        output="l.jsonl",
-        annotator="ada",
-        order="random",
-        judge=prill.JudgeConfig("ask", question="How many pages?", answer="number"),
     ),
     prill.ReportConfig(
         trajectories=["t.jsonl"], output="report.html", verdicts=["v.jsonl"], labels=["l.jsonl"]
@@ -98,20 +81,16 @@ runs: list[object] = [
         annotator="ada",
         output="l.jsonl",
         blind=True,
+        order="random",
+        judge=prill.JudgeConfig("ask", question="How many pages?", answer="number"),
     ),
-    # improving agents: reflexion, filter, filtered_bc, train, watch, simulate_retries
+    # improving agents: reflexion, filter, filtered_bc, train
     prill.ReflexionConfig(
-        environment=places[0],
-        policy=policy,
-        model=model,
-        judge=judge,
-        retries=retries,
-        lessons=lessons,
-        output="tries",
+        policy=policy, spec=episodes, judge=judge, retries=retries, lessons=lessons, output="tries"
     ),
     prill.FilterConfig(
         trajectories=["t.jsonl"],
-        verdicts="v.jsonl",
+        verdicts=["v.jsonl"],
         output="rows",
         filter=FilterSpec(threshold=0.7),
         export=ExportSpec(rows=("sft", "kto")),
@@ -147,46 +126,31 @@ runs: list[object] = [
     prill.papers.TrainPlannerConfig(
         rows="gold.jsonl", output="planner", policy=prill.TeacherConfig("self-map", group=4)
     ),
-    prill.WatchConfig(
-        logs=["observations.jsonl"], output="watch.html", window=50, drift_alarm=True
-    ),
-    prill.SimulationConfig(output="simulated", success=0.5, runs=40),
-    # running agents: rollout, bench_async, devices; check_sites takes a WebArenaConfig
+    # running agents: rollout, bench, devices
     prill.RolloutConfig(
-        environment=places[0],
-        policy=policy,
-        model=model,
-        seeds=range(5),
-        workers=2,
-        output="runs/one",
+        policy=policy, spec=episodes.copy_with(seeds=range(5), workers=2), output="runs/one"
     ),
     prill.papers.bench.BenchConfig(
-        environment=places[0],
-        policy=policy,
-        model=model,
-        trials=2,
-        baselines=["step"],
-        output="runs/bench",
+        policy=policy, spec=episodes, trials=2, baselines=["step"], output="runs/bench"
     ),
-    prill.DevicesConfig(platforms=["web", "ios"]),
-    # files: convert, check, merge, write_table, export, accept
+    prill.DevicesConfig(platforms=["web"], environment=prill.WebArenaConfig(reset="./reset.sh")),
+    # files: convert, check, write_table
     prill.ConvertConfig(format=recording, source="mind2web", output="recorded"),
     prill.CheckConfig(files=["t.jsonl", Path("runs")], images=True),
-    prill.MergeConfig(verdicts=["a.jsonl", "b.jsonl"], output="v.jsonl"),
-    prill.TableConfig(verdicts="v.jsonl", labels="l.jsonl", format="csv", output="table.csv"),
-    prill.ExportConfig(
-        verdicts=["v.jsonl"], to="inspect", recording="run.eval", output="judged.eval"
+    prill.TableConfig(verdicts=["v.jsonl"], labels="l.jsonl", format="csv", output="table.csv"),
+    prill.TableConfig(
+        verdicts=["a.jsonl", "b.jsonl"],
+        format="inspect",
+        recording="run.eval",
+        output="judged.eval",
     ),
-    prill.AcceptConfig(folder="runs/one"),
     # papers: rank, exemplars, conversations
     prill.papers.RankConfig(
         trajectories="gold.jsonl", output="scores.json", ranker="bm25", ranked="ranked.jsonl"
     ),
     prill.papers.ExemplarsConfig(
-        trajectories=["t.jsonl"], verdicts="v.jsonl", output="memory", threshold=0.5
+        trajectories=["t.jsonl"], verdicts=["v.jsonl"], output="memory", threshold=0.5
     ),
-    prill.papers.ConversationsConfig(
-        source="mind2web", output="conversations.json", model=model, most_tasks=4
-    ),
+    prill.papers.ConversationsConfig(source="mind2web", output="conversations.json", model=model),
 ]
 print(len(runs), "configurations")

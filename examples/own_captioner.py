@@ -1,7 +1,7 @@
 """A custom captioner that returns the first lines of the page's text.
 
 Run: prill score t.jsonl -o v.jsonl --judge modular \\
-         --captioner examples/own_captioner.py:FirstLines --model M
+         --judge.captioner examples/own_captioner.py:FirstLines --model M
 """
 
 from dataclasses import dataclass

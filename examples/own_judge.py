@@ -1,7 +1,7 @@
 """A custom judge as a class: success if the last page contains a phrase.
 
 Run: prill score t.jsonl -o v.jsonl --judge examples/own_judge.py:PhraseJudge \\
-         --phrase 'order placed'
+         --judge.phrase 'order placed'
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from prill import EvaluatorInfo, Trajectory, Verdict
 
 @dataclass(frozen=True)
 class PhraseJudge:
-    # an option: --phrase, a key in a judge file, a keyword of prill.judge
+    # an option: --judge.phrase, a key in a judge file, a keyword of prill.judge
     phrase: str = "thank you"
 
     @property

@@ -21,11 +21,11 @@ END
 # The fake adb server prints its port and ends with this script.
 coproc PHONE { exec "$python" -m tests.support.android --until-eof; }
 read -r _ _ port _ <&"${PHONE[0]}"
-"$prill" rollout android --adb-port "$port" --goal 'Turn Wi-Fi off' --policy replay --replay "$out/by-hand.jsonl" -o "$out/android"
+"$prill" rollout android --adb-port "$port" --goal 'Turn Wi-Fi off' --policy replay --policy.trajectories "$out/by-hand.jsonl" -o "$out/android"
 
 "$python" -m tests.support.ios --make "$out/simulators" > "$out/simulators.txt"
 "$prill" rollout ios --companion "$out/simulators/idb_companion" --goal 'Open the settings' \
-    --policy replay --replay "$out/by-hand.jsonl" -o "$out/ios"
+    --policy replay --policy.trajectories "$out/by-hand.jsonl" -o "$out/ios"
 
 recorded=("$out"/{web,android,ios}/trajectories.jsonl)
 "$prill" score "${recorded[@]}" -o "$out/verdicts.jsonl" --judge self-report

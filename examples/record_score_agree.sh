@@ -7,5 +7,5 @@ prill=${PRILL:-.venv/bin/prill}
 
 "$prill" rollout miniwob --tasks click-link,enter-text --seeds 1 --behaviour solve,no-submit -o "$out"
 # Exit code 3 says that some are unscored: so small a model may call the evidence insufficient.
-"$prill" score "$out/trajectories.jsonl" -o "$out/verdicts.jsonl" --judge modular --captioner ocr --model embedded || test $? -eq 3
+"$prill" score "$out/trajectories.jsonl" -o "$out/verdicts.jsonl" --judge modular --judge.captioner ocr --model embedded || test $? -eq 3
 "$prill" agree "$out/verdicts.jsonl" "$out/labels.jsonl"

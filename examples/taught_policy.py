@@ -4,7 +4,7 @@ the same request as `act`.
 Run: prill filter t.jsonl --verdicts v.jsonl -o rows --policy examples/taught_policy.py:Pointer
 Then: prill train policy rows/sft.jsonl -o adapter
 And: prill rollout … --policy examples/taught_policy.py:Pointer \\
-         --model local:DIR --model.adapter adapter
+         --model local:MODEL --model.adapter adapter
 """
 
 from collections.abc import Sequence

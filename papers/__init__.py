@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from prill.papers.embedders import make_embedder
     from prill.papers.mind2web.environment import Mind2WebConfig
     from prill.papers.mind2web.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
-    from prill.papers.mind2web.multi_turn import (
-        ConversationsConfig,
-        conversations,
-        conversations_async,
-    )
-    from prill.papers.mind2web.pages.ranking import RankConfig, rank, rank_async
+    from prill.papers.mind2web.multi_turn import ConversationsConfig, conversations
+    from prill.papers.mind2web.pages.ranking import RankConfig, rank
     from prill.papers.mind2web.training import TrainPlannerConfig, TrainRankerConfig
     from prill.papers.step.agent import StepAgent, StepSpec
     from prill.papers.step.airline.environment import AirlineConfig
@@ -28,34 +24,12 @@ if TYPE_CHECKING:
     from prill.papers.synapse.agent import Synapse, SynapseSpec
     from prill.papers.synapse.growth import grow as grow_exemplars
     from prill.papers.synapse.memory import ExemplarMemory as ExemplarMemory
-    from prill.papers.synapse.runs import ExemplarsConfig, exemplars, exemplars_async
+    from prill.papers.synapse.runs import ExemplarsConfig, exemplars
 
 __all__ = [
-    "AirlineConfig",
-    "ConversationsConfig",
-    "ExemplarMemory",
-    "ExemplarsConfig",
-    "Mind2WebConfig",
-    "MindAct",
-    "MindActSpec",
-    "RankConfig",
-    "SelfMAP",
-    "SelfMAPSpec",
-    "StepAgent",
-    "StepSpec",
-    "StructuredReflection",
-    "StructuredSpec",
-    "Synapse",
-    "SynapseSpec",
-    "TrainPlannerConfig",
-    "TrainRankerConfig",
-    "conversations",
-    "conversations_async",
-    "exemplars",
-    "exemplars_async",
-    "grow_exemplars",
-    "make_embedder",
-    "rank",
-    "rank_async",
-]
+    "AirlineConfig", "ConversationsConfig", "ExemplarMemory", "ExemplarsConfig", "Mind2WebConfig",
+    "MindAct", "MindActSpec", "RankConfig", "SelfMAP", "SelfMAPSpec", "StepAgent", "StepSpec",
+    "StructuredReflection", "StructuredSpec", "Synapse", "SynapseSpec", "TrainPlannerConfig",
+    "TrainRankerConfig", "conversations", "exemplars", "grow_exemplars", "make_embedder", "rank",
+]  # fmt: skip
 __getattr__, __dir__ = lazily(__name__)

@@ -117,9 +117,6 @@ def make_embedder(name: str, *, base_url: str | None = None) -> Embedder:
     Args:
         name: `tfidf`, `minilm`, `local:DIR` (a sentence encoder), or a model at an endpoint.
         base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
-
-    Returns:
-        The embedder.
     """
     if name == "tfidf":
         return TfidfEmbedder()
@@ -242,11 +239,11 @@ class EndpointEmbedder:
     """A model at an OpenAI-compatible `/embeddings` endpoint, called as chat models are."""
 
     def __init__(self, model: str, *, base_url: str | None = None) -> None:
-        from prill.models.client import make_endpoint
         from prill.models.ledger import Ledger, find_price
+        from prill.models.transport import Endpoint
 
         self.name = model
-        self._endpoint = make_endpoint(base_url, "OPENAI_API_KEY", 4, 60.0, 600.0, 5)
+        self._endpoint = Endpoint(base_url, "OPENAI_API_KEY", 4, 60.0, 5)
         self._ledger = Ledger(find_price(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:

@@ -59,7 +59,7 @@ _TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
 
 
 def is_trained(model: LanguageModel) -> bool:
-    """Returns whether a model was trained for the agent's prompts: `local:DIR`, or an adapter."""
+    """Returns whether a model was trained for the agent's prompts: `local:MODEL`, or an adapter."""
     return _TRAINED.match(model.name) is not None
 
 
@@ -248,12 +248,7 @@ class PaperAgent:
         return self._replies.report()
 
     async def _answer(
-        self,
-        messages: Sequence[Message],
-        read: Callable[[str], T],
-        *,
-        max_tokens: int,
-        prompt: str,
+        self, messages: Sequence[Message], read: Callable[[str], T], *, max_tokens: int, prompt: str
     ) -> tuple[str, T]:
         """Returns the model's reply and what `read` finds in it. Raises as `ask_readable`."""
         ask = partial(complete_text, self.model, max_tokens=max_tokens, prompt=prompt)

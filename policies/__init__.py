@@ -16,16 +16,7 @@ if TYPE_CHECKING:
     from prill.policies.small_text import SmallText, SmallTextSpec
 
 __all__ = [
-    "POLICIES",
-    "AutoUI",
-    "CogAgent",
-    "Fingerprinted",
-    "HumanReplay",
-    "React",
-    "ReactSpec",
-    "ScriptedPolicy",
-    "SmallText",
-    "SmallTextSpec",
-    "make_policy",
-]
+    "POLICIES", "AutoUI", "CogAgent", "Fingerprinted", "HumanReplay", "React", "ReactSpec",
+    "ScriptedPolicy", "SmallText", "SmallTextSpec", "make_policy",
+]  # fmt: skip
 __getattr__, __dir__ = lazily(__name__)

@@ -41,10 +41,7 @@ class AutoUI:
     """
 
     def __init__(
-        self,
-        model: LanguageModel | Generate,
-        *,
-        max_tokens: MaxTokensOption = 512,
+        self, model: LanguageModel | Generate, *, max_tokens: MaxTokensOption = 512
     ) -> None:
         self.model = model
         self.max_tokens = max_tokens
@@ -61,11 +58,7 @@ class AutoUI:
         self._done = []
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step.
-
-        Raises: NoEvidenceError: There is no screenshot. UnscoredError: The model returns no usable
-        answer.
-        """
+        """Returns the next step."""
         if observation.screenshot is None:
             raise NoEvidenceError("autoui needs screenshots, but this state has none")
         template = load_prompt("prill.policies", "auto_ui")

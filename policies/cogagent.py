@@ -28,6 +28,7 @@ from prill.actions.phone import (
     thousandths,
 )
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
+from prill.models.options import MAX_TOKENS, SamplingSeed
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
 from prill.policies.screen.calls import single_quoted
@@ -86,15 +87,8 @@ class CogAgent:
             SwipeUp | None,
             Meta(description="18b only: meaning of a swipe up on iOS; see read_cogagent_18b."),
         ] = None,
-        seed: Annotated[
-            int, Meta(description="Seed that chooses left or right for such a swipe.")
-        ] = 0,
-        max_tokens: Annotated[
-            int | None,
-            Meta(
-                ge=1, description="Maximum number of tokens in a reply (default: 1024; 9b: 4096)."
-            ),
-        ] = None,
+        seed: SamplingSeed = 0,
+        max_tokens: Annotated[int | None, MAX_TOKENS] = None,
     ) -> None:
         if generation not in ("18b", "9b"):
             raise UsageError(f"unknown generation {generation!r}; expected 18b or 9b")
@@ -118,11 +112,7 @@ class CogAgent:
         self._draw = random.Random(f"{self.seed} {task.id} {task.goal}")
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step.
-
-        Raises: NoEvidenceError: There is no screenshot. UnscoredError: The model returns no usable
-        answer.
-        """
+        """Returns the next step."""
         question = self._question(self._task, observation, self._done)
         reply = await self.model.complete(
             (question,), max_tokens=self.max_tokens, prompt=self.fingerprint(self._task.platform)
@@ -142,10 +132,6 @@ class CogAgent:
         action.
 
         The reply includes the recorded thought.
-
-        Raises:
-            NoEvidenceError: There is no screenshot.
-            UnparsableError: The model's grammar cannot express the action.
         """
         step, platform = trajectory.steps[index], trajectory.task.platform
         done: list[tuple[str, str]] = []

@@ -1,9 +1,10 @@
 """The chain-of-thought agent of WebArena (arXiv 2307.13854), for web and phones.
 
 It sees the page's text and its own last action, but no history. Differences from the original: the
-prompts are prill's own, page text is quoted between random delimiters, and phones have their own
-actions (`read_phone_action`). If an environment's text has no element numbers (MiniWoB++),
-`numbered` adds them.
+prompts are prill's own, page text is quoted between random delimiters, the objective stands before
+the page (so that servers reuse the prefix), and phones have their own actions
+(`read_phone_action`). If an environment's text has no element numbers (MiniWoB++), `numbered` adds
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,7 +30,16 @@ from prill.actions.webarena import (
     write_action,
 )
 from prill.errors import NoEvidenceError, UnparsableError
-from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
+from prill.models.options import MaxTokensOption, ReasoningOption
+from prill.models.prompts import (
+    EXAMPLE_CODE,
+    NONCE,
+    clean,
+    content_hash,
+    estimate_tokens,
+    load_prompt,
+    quoted,
+)
 from prill.models.replies import excerpt
 from prill.policies.miniwob_text import LINE
 from prill.protocols import LanguageModel, Message
@@ -65,9 +75,7 @@ class ReactSpec:
     the paper's retries.
     """
 
-    reasoning: Annotated[
-        bool, Meta(description="Ask for reasoning before the action, instead of the action alone.")
-    ] = True
+    reasoning: ReasoningOption = True
     may_give_up: Annotated[
         bool,
         Meta(description="Tell the agent to stop with N/A if the objective cannot be reached."),
@@ -75,6 +83,9 @@ class ReactSpec:
     sites: Annotated[
         str, Meta(description="Names of the sites that the agent may visit. Empty: none are named.")
     ] = ""
+    typing: Annotated[
+        Literal["replace", "append"], "what the environment's `type` does with a field's content"
+    ] = "replace"
     observation_tokens: Annotated[
         int,
         Meta(
@@ -89,9 +100,7 @@ class ReactSpec:
     hint: Annotated[
         bool, Meta(description="After an unparsable reply, describe the error in the next turn.")
     ] = True
-    max_tokens: Annotated[
-        int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 384).")
-    ] = 384
+    max_tokens: MaxTokensOption = 384
 
 
 class React:
@@ -127,11 +136,7 @@ class React:
         self._done = self._advice = ""
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step.
-
-        Raises: NoEvidenceError: The state has no text. UnscoredError: The model returns no usable
-        answer.
-        """
+        """Returns the next step."""
         if observation.text is None:
             raise NoEvidenceError("react reads the text of the page, but this state has none")
         page = numbered(observation.text)
@@ -165,11 +170,6 @@ class React:
         action.
 
         The reply includes the recorded thought.
-
-        Raises:
-            NoEvidenceError: The state has no text.
-            UnparsableError: The grammar cannot express the action, or its element is not shown to
-                the agent.
         """
         step, task = trajectory.steps[index], trajectory.task
         if step.observation.text is None:
@@ -388,7 +388,6 @@ def build_messages(
     wording, examples = source.wording, source.web if platform == "web" else source.phone
     kind = "" if spec.reasoning else "_direct"
     values = {
-        "code": NONCE,
         "memory_note": wording["memory_note"] if lessons else "",
         "impossible": wording["impossible"] if spec.may_give_up else "",
         "method": wording[f"method{kind}"],
@@ -397,14 +396,17 @@ def build_messages(
         ),
     }
     if platform == "web":
+        values["typing"] = wording[spec.typing]
         values["sites"] = f"\nSites that you may go to: {spec.sites}\n" if spec.sites else ""
     else:
         values["device"] = _DEVICES[platform]
     messages: list[Message] = []
     for example in examples:
-        filled = _filled(
-            spec, platform, example, [example.lesson] if lessons and example.lesson else [], values
-        )
+        learned = [example.lesson] if lessons and example.lesson else []
+        filled = [
+            replace(message, parts=(str(message.parts[0]).replace(NONCE, EXAMPLE_CODE),))
+            for message in _filled(spec, platform, example, learned, values)
+        ]
         thought = f"{example.thought} {wording['phrase']} " if spec.reasoning else ""
         messages += [
             *filled[0 if not messages else 1 :],
@@ -415,7 +417,9 @@ def build_messages(
 
 def prompt_hash(spec: ReactSpec, platform: Platform) -> str:
     """Returns the hash of the request without the current turn."""
-    settings = repr((spec.reasoning, spec.may_give_up, spec.sites, spec.observation_tokens))
+    settings = repr(
+        (spec.reasoning, spec.may_give_up, spec.sites, spec.observation_tokens, spec.typing)
+    )
     return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), settings)
 
 
@@ -427,6 +431,7 @@ def _filled(
     values: dict[str, str],
 ) -> list[Message]:
     state = {
+        "code": NONCE,
         "observation": _unticked(quoted("page", cut(turn.observation, spec.observation_tokens))),
         "goal": turn.goal,
         "memory": f"MEMORY:\n{_unticked(quoted('memory', chr(10).join(lessons)))}\n"

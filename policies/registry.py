@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from prill.config.registry import Registry, RegistryEntry
-from prill.models.registry import AskingConfig, ModelLike, make_model, take_model_options
+from prill.config.values import PartConfig
+from prill.models.registry import ModelLike, make_model, take_model_options
 from prill.protocols import LanguageModel, Policy
 from prill.types import Platform
 
@@ -67,7 +68,7 @@ POLICIES = Registry(
 )
 
 
-class PolicyConfig(AskingConfig):
+class PolicyConfig(PartConfig):
     """Configuration of a policy: its name, its options and those of its model.
 
     Example: `PolicyConfig("react", model="gpt-4o", reasoning=False)`.
@@ -113,9 +114,6 @@ def make_policy(
         lax: Parse numbers and booleans from text, for the command line.
         **options: The policy's options and, next to a model's name, those of the model. The options
             of a table take precedence.
-
-    Returns:
-        The policy.
 
     Raises:
         OptionError: An option is unknown, missing or of the wrong type.

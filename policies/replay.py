@@ -15,7 +15,7 @@ import msgspec
 from prill.actions.elements import element_id, read_target
 from prill.actions.webarena import element_line
 from prill.errors import UsageError
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 
@@ -36,7 +36,7 @@ class HumanReplay:
         ],
     ) -> None:
         items = (
-            read_trajectories(trajectories, on_error="skip")
+            iter_trajectories(trajectories, on_error="skip")
             if isinstance(trajectories, str | Path)
             else trajectories
         )

@@ -1,8 +1,8 @@
 """A policy with a small language model that selects the most likely of the allowed actions.
 
-It reads pages in the format of the MiniWoB++ environment. It can be fine-tuned: `demonstrate`
-returns the prompt and the target reply of a recorded step. Elements are identified by name, not by
-number, so that names can be copied from the goal.
+It reads pages in the format of the MiniWoB++ environment, and accessibility trees. It can be
+fine-tuned: `demonstrate` returns the prompt and the target reply of a recorded step. Elements are
+identified by name, not by number, so that names can be copied from the goal.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
+from prill.actions.elements import read_target
+from prill.config.shared import DeviceOption, ThreadsOption
 from prill.errors import NoEvidenceError, UnparsableError
-from prill.models.options import AdapterOption
+from prill.models.options import AdapterOption, AttemptOption, BatchOption, SamplingSeed
 from prill.models.prompts import clean, load_prompt
 from prill.policies.miniwob_text import PageElement, TextPage
 from prill.protocols import Message
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from prill.models.local.choices import Chooser
 
 # roles without actions
-_ROLES_AS_TEXT = {"text", "dialog", "tabpanel", "row", "cell", "heading", "label", "image"}
+_ROLES_AS_TEXT = {
+    *("text", "container", "dialog", "tabpanel", "row", "cell", "heading", "label", "image")
+}
 _LIST_ROLES = {"combobox", "listbox"}
 _STATE_WORDS = ("checked", "selected", "expanded", "collapsed", "on")
 _VALUE = re.compile(r'value "((?:[^"\\]|\\.)*)"')
@@ -70,31 +74,21 @@ class SmallTextSpec:
             "the page allows.",
         ),
     ] = 0.0
-    seed: Annotated[int, Meta(description="Sampling seed.")] = 0
-    attempt: Annotated[
-        int, Meta(ge=0, description="Number of the attempt at a task. It varies the samples.")
-    ] = 0
-    device: Annotated[
-        str | None, Meta(description="cuda, cpu, … (default: cuda if available).")
-    ] = None
+    seed: SamplingSeed = 0
+    attempt: AttemptOption = 0
+    device: DeviceOption = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
         Meta(description="Data type of the weights (default: float32 on a CPU, else bfloat16)."),
     ] = None
-    threads: Annotated[
-        int | None,
-        Meta(ge=1, description="Number of threads of torch in this process (default: unchanged)."),
-    ] = None
-    batch: Annotated[int, Meta(ge=1, description="Number of pages per forward pass.")] = 1
+    threads: ThreadsOption = None
+    batch: BatchOption = 1
 
 
 class SmallText:
     """A policy that selects an action by the log-probability of its text, including the end token.
 
     The model is loaded at the first action.
-
-    Args:
-        spec: The options.
     """
 
     def __init__(self, spec: SmallTextSpec = SmallTextSpec()) -> None:
@@ -140,12 +134,7 @@ class SmallText:
         return Step(observation, choice.action)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Returns the policy's prompt at a step, and the reply for the recorded action.
-
-        Raises:
-            NoEvidenceError: The state has no text.
-            UnparsableError: The action is not among the allowed actions.
-        """
+        """Returns the policy's prompt at a step, and the reply for the recorded action."""
         step = trajectory.steps[index]
         page, choices = read_page(trajectory.task.goal, step.observation.text)
         choice = next(
@@ -286,4 +275,7 @@ def _messages(task: Task, page: str, done: Sequence[str]) -> tuple[Message, ...]
 
 
 def _is_same_action(one: Action, other: Action) -> bool:
-    return (one.kind, one.target, one.value) == (other.kind, other.target, other.value)
+    """Whether the actions are equal. An environment may have completed the element's line."""
+    numbers = [read_target(action.target or "").number for action in (one, other)]
+    same = one.target == other.target if None in numbers else numbers[0] == numbers[1]
+    return same and (one.kind, one.value) == (other.kind, other.value)

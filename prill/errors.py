@@ -30,7 +30,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from prill.types import UnscoredReason
+from prill.types import Findings, UnscoredReason
 
 
 def install_command(extra: str) -> str:
@@ -115,7 +115,7 @@ class EndpointGoneError(EndpointError):
 
 class AnswerPendingError(PrillError):
     """Raised if a batch has no answer yet: neither a verdict nor a failure (see
-    `prill.batches`).
+    `prill.evaluators.scoring.batches`).
     """
 
 
@@ -124,9 +124,13 @@ class EnvironmentFailedError(PrillError):
 
 
 class UnscoredError(PrillError):
-    """Raised if a trajectory cannot be judged. It does not count as a failure of the agent."""
+    """Raised if a trajectory cannot be judged. It does not count as a failure of the agent.
+
+    `findings` are the judge's findings all the same, if it has any.
+    """
 
     code: UnscoredReason = "parse"
+    findings: Findings | None = None
 
 
 class InputError(UnscoredError):

@@ -7,22 +7,27 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 
-def lazily(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns a package's `__getattr__` and `__dir__` for lazy imports.
 
     The imports are those under TYPE_CHECKING in its `__init__.py`, and each is executed when its
     name is first used. Type checkers, editors and the program therefore use the same list. A name
     must differ from the package's module names: when a module is imported, it replaces the
-    attribute of that name.
+    attribute of that name. `x_async` is the attribute `run_async` of a run `x`.
     """
 
-    def find(name: str) -> object:
-        if name[:2] == "__" or name not in homes(package):
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, attribute = homes(package)[name]
-        return getattr(import_module(module), attribute)
+    def find(name: str) -> Any:
+        known = {} if name[:2] == "__" else homes(package)
+        if name in known:
+            module, attribute = known[name]
+            return getattr(import_module(module), attribute)
+        run = name.removesuffix("_async")
+        if run in known and (found := getattr(find(run), "run_async", None)) is not None:
+            return found
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find, lambda: sorted({*homes(package), *vars(import_module(package))})
 

@@ -96,12 +96,6 @@ class Form(Protocol):
     def parse(self, text: str) -> dict[str, str]:
         """Parses an answer.
 
-        Args:
-            text: The answer.
-
-        Returns:
-            The fields by name.
-
         Raises:
             UnparsableError: The answer is not in this format.
         """
@@ -133,9 +127,6 @@ class LanguageModel(Protocol):
             form: The format of the answer. None: any text.
             max_tokens: The maximum number of tokens in the answer.
             prompt: The hash of the prompt files, which is part of the cache key.
-
-        Returns:
-            The answer.
 
         Raises:
             UnscoredError: There is no usable answer to this call.
@@ -170,22 +161,6 @@ class Limits:
     window: int | None = None
     images: int | None = None
     thinking: int = 0
-
-
-@runtime_checkable
-class Adaptive(LanguageModel, Protocol):
-    """A model that adapts its requests to what the endpoint accepts."""
-
-    async def limits(self) -> Limits:
-        """Returns the known limits of one request."""
-        ...
-
-    @property
-    def unsupported_params(self) -> Sequence[str]:
-        """Returns one sentence for each parameter that is omitted because the endpoint rejected
-        it.
-        """
-        ...
 
 
 @runtime_checkable
@@ -242,12 +217,6 @@ class Captioner(Protocol):
     async def __call__(self, observation: Observation) -> str:
         """Describes an observation.
 
-        Args:
-            observation: The observation.
-
-        Returns:
-            The text.
-
         Raises:
             NoEvidenceError: The observation lacks the input of this captioner.
         """
@@ -260,9 +229,6 @@ class RecordedCaptioner(Captioner, Protocol):
 
     def recorded(self, observation: Observation) -> str | None:
         """Returns the recorded text.
-
-        Args:
-            observation: The observation.
 
         Returns:
             The text, or None if none was recorded.
@@ -281,21 +247,11 @@ class Evaluator(Protocol):
         ...
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Lists the images that the verdict depends on.
-
-        Args:
-            trajectory: The trajectory.
-
-        Returns:
-            Paths of image files.
-        """
+        """Lists the images that the verdict depends on."""
         ...
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """Judges a trajectory.
-
-        Args:
-            trajectory: The trajectory.
 
         Returns:
             The verdict. A failed judgement is an unscored verdict.
@@ -313,9 +269,6 @@ class Estimator(Evaluator, Protocol):
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """Estimates the cost of a verdict.
-
-        Args:
-            trajectory: The trajectory.
 
         Returns:
             Calls, tokens and images; `usd` is not set.
@@ -337,14 +290,7 @@ class Composite(Evaluator, Protocol):
 
 
 def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
-    """Lists a judge and all judges inside it, recursively.
-
-    Args:
-        judge: The judge.
-
-    Yields:
-        The judges, outermost first.
-    """
+    """Lists a judge and all judges inside it, recursively."""
     yield judge
     if isinstance(judge, Composite):
         for part in judge.parts:
@@ -353,9 +299,6 @@ def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
 
 def get_concurrency(judge: Evaluator) -> int | None:
     """Returns the maximum concurrent calls of a judge's models.
-
-    Args:
-        judge: The judge.
 
     Returns:
         The number, or None if no model has a limit.
@@ -367,28 +310,17 @@ def get_concurrency(judge: Evaluator) -> int | None:
 def unsupported_params(judge: Evaluator) -> list[str]:
     """Lists the parameters that a judge's models have rejected.
 
-    Args:
-        judge: The judge.
-
     Returns:
         One sentence for each, without duplicates.
     """
-    models = (getattr(part, "model", None) for part in every_judge(judge))
+    parts = (one for part in every_judge(judge) for one in (part, getattr(part, "model", None)))
     return list(
-        dict.fromkeys(
-            param
-            for model in models
-            if isinstance(model, Adaptive)
-            for param in model.unsupported_params
-        )
+        dict.fromkeys(param for part in parts for param in getattr(part, "unsupported_params", ()))
     )
 
 
 async def why_unreachable(judge: Evaluator) -> str:
     """Checks whether the models of a judge can be reached.
-
-    Args:
-        judge: The judge.
 
     Returns:
         Why one cannot be reached, or an empty text.
@@ -419,11 +351,7 @@ class Policy(Protocol):
     """An agent: decides the next action."""
 
     def reset(self, task: Task) -> None:
-        """Starts a new episode.
-
-        Args:
-            task: The task.
-        """
+        """Starts a new episode."""
         ...
 
     async def act(self, observation: Observation) -> Step:
@@ -508,9 +436,6 @@ class Learner(Policy, Protocol):
             trajectory: The attempt.
             verdict: Its verdict; `verdict.reason` is the judge's reasoning.
 
-        Returns:
-            The lesson.
-
         Raises:
             UnscoredError: There is no lesson.
         """
@@ -522,12 +447,6 @@ class Environment(Protocol):
 
     async def reset(self, task: Task) -> Observation:
         """Starts a task from its initial state.
-
-        Args:
-            task: The task.
-
-        Returns:
-            The first state.
 
         Raises:
             EnvironmentFailedError: The environment broke.
@@ -595,16 +514,13 @@ E = TypeVar("E", bound=Environment)
 
 
 class Work(Protocol):
-    """The work on one shard of a run; picklable."""
+    """The work of an engine's workers; picklable."""
 
     async def __call__(self, part: bytes) -> bytes:
-        """Processes one shard of a run. After a worker died, it is called again and resumes.
+        """Judges or captions.
 
         Args:
-            part: The shard, and the judge or captioner.
-
-        Returns:
-            The outcome.
+            part: The trajectory or the observation.
         """
         ...
 
@@ -613,26 +529,19 @@ class Engine(Protocol):
     """Workers in other processes, on this machine or in a cluster. All share a file system."""
 
     def start(self) -> int:
-        """Starts the workers.
-
-        Returns:
-            The number of workers.
+        """Starts the workers; called in another thread.
 
         Raises:
             UsageError: The engine cannot be used.
         """
         ...
 
-    def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """Runs the shards, concurrently if possible. If a worker dies, another one resumes its
-        shard.
+    async def call(self, work: Work, part: bytes) -> bytes:
+        """Works on one part in a worker. If the worker dies, another one repeats the call.
 
         Args:
-            work: The work on each shard.
-            parts: The shards, as many as the number that `start` returned.
-
-        Returns:
-            The outcomes, in any order.
+            work: The work, the same for all calls of a run.
+            part: The part.
         """
         ...
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
 from prill.temporary import MemoryImage, image_file
+from prill.text import printable
 
 if TYPE_CHECKING:
     from PIL import Image
+# The key of the metadata that holds the number of a task's template, as in WebArena.
+TEMPLATE = "intent_template_id"
 
 
 Platform = Literal["web", "android", "ios", "desktop", "other"]
@@ -38,8 +42,6 @@ FittedOn = Literal[
     "other",  # to labels of runs of other tasks
     "unknown",  # to labels, and its file does not say of which runs
 ]
-ClaimKind = Literal["number", "price", "date", "name", "quotation", "address", "action"]
-ClaimStatus = Literal["seen", "never_seen", "contradicted", "not_checkable"]
 CitationStatus = Literal[
     "shown",  # the judge was shown the state of the step
     "action_shown",  # it was shown the action, and not the state before it
@@ -48,6 +50,7 @@ CitationStatus = Literal[
 ]
 Label = Literal["towards", "not_sure", "reached", "away"]
 Point = tuple[float, float]
+StrPath = str | os.PathLike[str]
 AnswerValue = bool | int | float | str | dict[str, Any] | None
 
 
@@ -61,6 +64,7 @@ class Task:
         platform: The platform that it is done on.
         site: The web site or app.
         start_url: The URL at the start of the episode.
+        files: The folder with the files that the agent may upload. Absent: there are none.
         earlier: The finished turns of the same conversation, oldest first.
     """
 
@@ -69,6 +73,7 @@ class Task:
     platform: Platform = "other"
     site: str | None = None
     start_url: str | None = None
+    files: str | UnsetType = UNSET
     earlier: tuple[Trajectory, ...] = ()
 
 
@@ -206,6 +211,10 @@ class Trajectory:
         states = [step.observation for step in self.steps]
         return tuple(states) if self.final is None else (*states, self.final)
 
+    def _repr_html_(self) -> str:
+        # pages are made above the records, so no module here imports them
+        return str(import_module("prill.ui.notebook").trajectory_html(self))
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -221,6 +230,8 @@ class Usage:
         estimated_usd: The estimated part of `usd` for calls that were sent but not answered (timed
             out, cancelled, interrupted), which providers charge for. They are not included in calls
             and tokens. Absent if there are none.
+        cached_tokens: The prompt tokens that servers took from a cache; `usd` counts them in full.
+            Absent where they are unknown for some call.
     """
 
     calls: int = 0
@@ -229,6 +240,7 @@ class Usage:
     images: int = 0
     usd: float | None = 0.0
     estimated_usd: float | UnsetType = UNSET
+    cached_tokens: int | UnsetType = UNSET
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -238,6 +250,10 @@ class Usage:
             self.images + other.images,
             None if self.usd is None or other.usd is None else self.usd + other.usd,
             (self.estimated_usd or 0.0) + (other.estimated_usd or 0.0) or UNSET,
+            UNSET
+            if any(one.cached_tokens is UNSET and one.calls for one in (self, other))
+            or self.cached_tokens is other.cached_tokens is UNSET
+            else (self.cached_tokens or 0) + (other.cached_tokens or 0),
         )
 
 
@@ -262,7 +278,7 @@ class EvaluatorInfo:
     @property
     def title(self) -> str:
         """Returns name, version and model, for people."""
-        return f"{self.name} {self.version}" + (f", {self.model}" if self.model else "")
+        return printable(f"{self.name} {self.version}" + (f", {self.model}" if self.model else ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,27 +336,6 @@ class FrameGrade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedClaim:
-    """A claim in the agent's answer, compared with the record.
-
-    Args:
-        kind: The type of the claim.
-        text: The claim as it is in the answer.
-        status: The result of the comparison; `contradicted`: the record has another value after the
-            same label.
-        step: The index, from 0, of the first state that shows the claim or the other value; for an
-            action, its step. None: there is none.
-        reason: Further details.
-    """
-
-    kind: ClaimKind
-    text: str
-    status: ClaimStatus
-    step: int | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The answer to a user-defined question.
 
@@ -386,11 +381,12 @@ class Findings:
         side_effects: Unrequested changes.
         key_points: The conditions for reaching the goal.
         frames: The grades of all frames, identified by the last state of each.
-        claims: The claims in the answer, compared with the record. Absent: not requested.
         answers: The answers to user-defined questions. Absent: there were none.
         official_label: The success by the rule of a published protocol's authors, also for unscored
             verdicts. None: their rule gives no label. Absent: another judge, or no call was made.
         citations: The steps that the judge's reasons cite. Absent: not requested.
+        probability: P(success), in [0, 1], by a judge that gave no outcome because it found the
+            evidence insufficient. Absent: it gave an outcome, or no probability.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -399,10 +395,10 @@ class Findings:
     side_effects: tuple[str, ...] = ()
     key_points: tuple[str, ...] = ()
     frames: tuple[FrameGrade, ...] = ()
-    claims: tuple[CheckedClaim, ...] | UnsetType = UNSET
     answers: tuple[Answer, ...] | UnsetType = UNSET
     official_label: bool | UnsetType | None = UNSET
     citations: tuple[Citation, ...] | UnsetType = UNSET
+    probability: float | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,6 +442,8 @@ class Verdict:
         opinions: The verdicts of the combined judges.
         fitted_on: The closest data to this trajectory that the judge was fitted on: `run`, `task`,
             `other` or `unknown`. None: the judge is not fitted.
+        record: The digest of the run that was judged (`prill.io.joining.record_digest`). Absent:
+            nothing was judged, or an earlier version wrote the verdict.
 
     Raises:
         ValueError: There are both or neither of `success` and `unscored`, a score outside [0, 1],
@@ -466,6 +464,7 @@ class Verdict:
     findings: Findings | None = None
     opinions: tuple[Opinion, ...] | None = None
     fitted_on: FittedOn | None = None
+    record: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if (self.success is None) != (self.unscored is not None):
@@ -535,6 +534,7 @@ class LabelRecord:
         answers: The true answers to questions of the judge `ask`, by the question's text: yes or
             no, a number, a label, or an object's fields. None: the annotator could not tell.
             Absent: there are none.
+        record: The digest of the run that the annotator saw, as of a verdict. Absent: unknown.
     """
 
     id: str
@@ -547,3 +547,4 @@ class LabelRecord:
     inclusion: float | UnsetType = UNSET
     side_effects: bool | UnsetType = UNSET
     answers: dict[str, AnswerValue] | UnsetType = UNSET
+    record: str | UnsetType = UNSET

@@ -1,17 +1,23 @@
-"""The default training example of a step: goal, history and state in, the action out."""
+"""The policy to train: a policy by name, or the default training example of a step, which has goal,
+history and state in, and the action out.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
 
-from prill.errors import NoEvidenceError, UnparsableError
+from prill.config.registry import Option, list_options, read_options
+from prill.errors import NoEvidenceError, UnparsableError, UsageError
+from prill.models.budget import UncalledModel
 from prill.models.prompts import NONCE, clean, load_prompt, quoted, shorten
-from prill.protocols import Image, Message
+from prill.models.registry import asks_a_model
+from prill.policies.registry import POLICIES, PolicyConfig, make_policy
+from prill.protocols import Demonstrator, Image, Message
 from prill.types import Action, Platform, Point, Trajectory
 
 DEVICES: dict[Platform, str] = {
@@ -22,24 +28,14 @@ DEVICES: dict[Platform, str] = {
     "other": "a device",
 }
 _ACTION_CHARS = 300
+PLAIN = "plain"
 
 
 class Teacher(Protocol):
     """A converter from recorded steps to training examples; every `Demonstrator` is one."""
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Converts a recorded step into a prompt and the expected reply.
-
-        Args:
-            trajectory: The recorded trajectory.
-            index: The step, from 0.
-
-        Returns:
-            The prompt's messages, and the reply that expresses the recorded action.
-
-        Raises:
-            UnscoredError: The step gives no prompt or no reply.
-        """
+        """Converts a recorded step, as `prill.protocols.Demonstrator.demonstrate` does."""
         ...
 
 
@@ -63,12 +59,7 @@ class PlainTeacher:
         return load_prompt("prill.refine", "step").hash
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Returns the prompt for a recorded step, and the reply.
-
-        Raises:
-            NoEvidenceError: The prompt would show no part of the state.
-            UnparsableError: This prompt's language cannot express the action.
-        """
+        """Returns the prompt for a recorded step, and the reply."""
         state = trajectory.steps[index].observation
         text = state.text or state.caption if self.text else None
         screenshot = state.screenshot if self.images else None
@@ -126,3 +117,83 @@ def action_line(action: Action) -> str:
 
 def _format_point(point: Point) -> str:
     return f"({round(point[0] * 1000)}, {round(point[1] * 1000)})"
+
+
+class TeacherConfig(PolicyConfig):
+    """The policy to train: a policy by name, or `plain`, a plain prompt of goal, history and state.
+
+    It determines the prompt and the response format of a training row: `TeacherConfig("react",
+    reasoning=False)`, `TeacherConfig("plain", images=False)`.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """Returns the options of the policy that a table names, or of the plain prompt.
+
+        There are no model options, because no model is called.
+        """
+        if table.get("name") == PLAIN:
+            return list_options(PlainTeacher)
+        model = "model" if asks_a_model(POLICIES.maker(str(table.get("name")))) else None
+        return {
+            name: option for name, option in super().options_for(table).items() if name != model
+        }
+
+
+TeacherLike = TeacherConfig | PolicyConfig | str | Mapping[str, Any] | Teacher
+
+
+def make_teacher(policy: TeacherLike) -> Teacher | None:
+    """Makes the policy to train; None for the plain prompt without options.
+
+    No model is called: a policy that requires one gets a stub that raises.
+
+    Args:
+        policy: A name, a table, a configuration, or a policy, which is returned unchanged.
+
+    Raises:
+        UsageError: The policy cannot turn recorded steps into training examples.
+    """
+    read = TeacherConfig.read(
+        policy.table() if isinstance(policy, PolicyConfig) else policy, "policy"
+    )
+    if not isinstance(read, TeacherConfig):
+        return _teacher(read, type(read).__name__)
+    name, settings = read.name, dict(read.options)
+    if name == PLAIN:
+        return (
+            PlainTeacher(**read_options(PlainTeacher, settings, "the plain prompt"))
+            if settings
+            else None
+        )
+    model = list_options(POLICIES.maker(name)).get("model")
+    silent = (
+        {"model": UncalledModel()}
+        if model is not None and model.required and "model" not in settings
+        else {}
+    )
+    return _teacher(make_policy(name, **{**silent, **settings}), name)
+
+
+def _teacher(policy: Any, name: str) -> Teacher:
+    if isinstance(policy, Demonstrator):
+        return policy
+    able = [name for name in POLICIES.entries if hasattr(POLICIES.maker(name), "demonstrate")]
+    raise UsageError(
+        f"policy {name} cannot make training rows: it has no demonstrate(trajectory, "
+        f"index); policies with this method: {', '.join(able)}",
+        parameters=("policy",),
+    )
+
+
+def described(policy: TeacherLike) -> dict[str, Any]:
+    """Returns a teacher's name and options, for the record."""
+    read = TeacherConfig.read(policy, "policy")
+    table = (
+        read.table()
+        if isinstance(read, PolicyConfig)
+        else {"name": f"{type(read).__module__}:{type(read).__qualname__}"}
+    )
+    return {"name": table.pop("name"), "options": table}

@@ -1,510 +1,658 @@
-"""Selects the steps to learn from (filtered behavioural cloning, arXiv 2404.06474).
+"""Filters judged steps into a folder of training rows, with a manifest and a report.
 
-`prill.refine.rows` converts the kept steps into rows in the formats of trainers.
+The folder appears once it is complete. A folder that this module wrote is replaced; any other
+folder is left unchanged.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
-from prill.config.registry import read_options
+from prill import __version__
+from prill.config.shared import LABELS, OneJudgeOption
 from prill.config.values import Config
-from prill.errors import InputError, UsageError
-from prill.evaluators.combine import as_score
-from prill.evaluators.fitted.calibration import Calibration, comparable, read_calibration
-from prill.evaluators.labels import get_template, latest_verdicts
-from prill.evaluators.steps import kept_steps
-from prill.io.images import file_hash
-from prill.types import EvaluatorInfo, Observation, Trajectory, UnscoredReason, Verdict
-
-# The least reward of a kept step: the default reward that the judge `steps` gives a step towards
-# the goal. The paper leaves the value open (arXiv 2404.06474, 4.3).
-REWARD = 0.5
-NO_VERDICT, NOT_JUDGED, FAILURE = "no verdict", "not judged", "judged a failure"
-AFTER_GOAL, NO_EFFECT, OVER_CAP = (
-    "after the goal was reached",
-    "without effect",
-    "more than the limit of its task",
+from prill.datasets.inputs import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    count_lines,
+    opened_folders,
+    warn_left_out,
 )
-# Options about the judge's scores, which keep_all ignores.
-OF_SCORES = ("threshold", "calibration", "precision")
-_DIGITS = 6
-_ROUNDING = 1e-12
+from prill.datasets.recordings import Recording, opened_recordings
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import read_calibration
+from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution, overlap_with
+from prill.evaluators.metrics import wilson
+from prill.io.joining import join_labels, record_digest
+from prill.io.lines import UNREADABLE, file_sha256
+from prill.io.manifest import MANIFEST, write_manifest
+from prill.io.outputs import expect_file, part_path, write_errors
+from prill.io.store import BadLine, TrajectoryReader, copy_image, encode, read_labels, read_verdicts
+from prill.io.tables import data_frame, markdown_cell, markdown_table
+from prill.io.truth import SourceOption, TruthOption, gold_labels
+from prill.io.verdict_files import read_verdict_files
+from prill.policies.registry import Fingerprinted
+from prill.refine.demonstration import (
+    PLAIN,
+    PlainTeacher,
+    Teacher,
+    TeacherConfig,
+    TeacherLike,
+    described,
+    make_teacher,
+)
+from prill.refine.formats import KINDS, Kind, make_format
+from prill.refine.rows import Row, dpo_rows, kto_rows, sft_rows
+from prill.refine.selection import (
+    Filtered,
+    FilterSpec,
+    KeptStep,
+    StepFact,
+    filter_steps,
+    require_steps,
+)
+from prill.running import EXIT_ALL, EXIT_SOME, Printed, as_run, first_of
+from prill.types import Trajectory
+
+FORMAT = "prill rows 1"
+REPORT, IMAGES = "report.md", "images"
+_MAX_ROWS = 200
+# The phase ("traj", "row"), the current count, and the total (0: unknown).
+Say = Callable[[str, int, int], object]
+_MAKERS: dict[Kind, Callable[..., Iterator[Row]]] = {
+    "sft": sft_rows,
+    "kto": kto_rows,
+    "dpo": dpo_rows,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterSpec(Config):
-    """The options of the filter, also on the command line and in a TOML or JSON table.
-
-    A verdict on the whole attempt keeps all of its steps or none. A verdict on steps keeps those
-    with a reward of `threshold` or more.
+class ExportSpec(Config):
+    """The output format.
 
     Raises:
-        UsageError: The options contradict each other.
+        UsageError: A kind of rows is unknown or named twice, or none is named.
     """
 
-    level: Annotated[
-        Literal["auto", "attempt", "step"],
+    rows: Annotated[
+        Sequence[Kind],
         Meta(
-            description="Keep whole attempts, or steps by their rewards. auto: steps if "
-            "the judge labelled them."
+            description="sft: kept steps. kto: also rejected steps, with the verdict as "
+            "label. dpo: pairs in the same state."
         ),
-    ] = "auto"
-    threshold: Annotated[
-        float | None,
+    ] = ("sft",)
+    format: Annotated[
+        str,
         Meta(
-            description="Minimum score of an attempt (default: what the judge calls a "
-            "success), or minimum reward of a step (default 0.5)."
+            description="Format of the rows: trl, llama-factory, ms-swift, axolotl, or "
+            "module:Object."
         ),
-    ] = None
-    calibration: Annotated[
-        str | Path | None,
-        Meta(description="File of `prill calibrate`. Scores are converted to its probabilities."),
-    ] = None
-    precision: Annotated[
-        float | None,
-        Meta(
-            gt=0,
-            lt=1,
-            description="Choose the threshold at which this share of the kept attempts is "
-            "expected to be true successes.",
-        ),
-    ] = None
-    keep_all: Annotated[
-        bool, Meta(description="Keep all judged attempts whatever the verdict (self-training).")
+    ] = "trl"
+    copy_images: Annotated[
+        bool, Meta(description="Copy the images into the folder, so that it can be moved.")
     ] = False
-    stop_at_reached: Annotated[
-        bool, Meta(description="Drop the steps after the first one that reached the goal.")
-    ] = True
-    drop_idle: Annotated[bool, Meta(description="Drop steps that leave the state unchanged.")] = (
-        False
-    )
-    per_task: Annotated[
-        int | None,
-        Meta(ge=1, description="Maximum number of steps per task, sampled with the seed."),
-    ] = None
-    balance: Annotated[
-        bool,
-        Meta(
-            description="Keep equally many steps of each task, as many as the task with the "
-            "fewest has."
-        ),
-    ] = False
-    seed: Annotated[int, Meta(description="Seed for sampling the steps of a task.")] = 0
 
     def check(self) -> None:
-        """Checks options that depend on each other.
-
-        Raises:
-            UsageError: The options contradict each other.
-        """
-        if self.precision is not None and self.calibration is None:
+        """Checks that each kind of rows is named once."""
+        if not self.rows or len(set(self.rows)) < len(self.rows):
             raise UsageError(
-                "precision needs a calibration of the judge, which `prill calibrate` makes",
-                parameters=("calibration",),
-            )
-        if self.precision is not None and self.threshold is not None:
-            raise UsageError(
-                "precision chooses the threshold; give only one of the two",
-                parameters=("precision", "threshold"),
-            )
-        if self.calibration is not None and self.level == "step":
-            raise UsageError(
-                "a calibration applies to scores of attempts, not to rewards of steps",
-                parameters=("level",),
-            )
-        if self.keep_all and any(getattr(self, name) is not None for name in OF_SCORES):
-            raise UsageError(
-                "keep_all keeps everything, so a threshold has no effect; leave it out",
-                parameters=("keep_all",),
+                f"rows: expected some of {', '.join(KINDS)}, each once", parameters=("rows",)
             )
 
 
-def filter_spec(given: Mapping[str, Any]) -> FilterSpec:
-    """Converts a TOML or JSON table into filter settings. Raises OptionError."""
-    return FilterSpec(**read_options(FilterSpec, given, "the filter"))
-
-
-@dataclass(frozen=True, slots=True)
-class KeptStep:
-    """One step of a trajectory, by its index."""
-
-    trajectory: Trajectory
-    index: int
+_FILTER, _EXPORT, _TEACHER = FilterSpec(), ExportSpec(), TeacherConfig(PLAIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFact:
-    """The filter's decision on one step. `label` is the judge's label of the step or its attempt;
-    `why` is the reason for dropping the step, empty for a kept one.
+class Exported:
+    """The counts of written rows by kind and of steps without a row by reason, with messages."""
+
+    rows: Mapping[str, int]
+    lost: Mapping[str, int]
+    problems: tuple[str, ...]
+    filtered: Filtered
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterConfig(Config):
+    """Configuration of `prill filter`: keep the steps that a judge found good, and write them as
+    training rows.
     """
 
-    id: str
-    index: int
-    task: str
-    site: str
-    action: str
-    label: str
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filtered:
-    """The kept and lost steps of a filter.
-
-    `steps` are kept. `rejected` are the steps that the judge found bad and that no other rule
-    dropped; preference pairs use them. `facts` has every step once. `attempts` counts the
-    trajectories, `unscored` those without a verdict by reason; their steps are in neither list.
-    `unmatched` counts verdicts on other trajectories. `threshold` is the applied score or reward;
-    None if the judge's own decision applied. `expected_precision` is the mean calibrated
-    probability of success of the kept attempts; None without a calibration.
-    """
-
-    steps: tuple[KeptStep, ...]
-    rejected: tuple[KeptStep, ...]
-    facts: tuple[StepFact, ...]
-    judge: EvaluatorInfo
-    attempts: int
-    unscored: Mapping[str, int]
-    unmatched: int
-    threshold: float | None
-    expected_precision: float | None
-
-    @property
-    def lost(self) -> tuple[StepFact, ...]:
-        """The steps that were not kept, with the reasons."""
-        return tuple(fact for fact in self.facts if fact.why)
-
-    @property
-    def label_noise(self) -> float | None:
-        """The expected share of failures among the kept attempts; None without a calibration."""
-        return None if self.expected_precision is None else 1 - self.expected_precision
-
-
-def filter_steps(
-    trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict], spec: FilterSpec = FilterSpec()
-) -> Filtered:
-    """Selects the steps worth imitating.
-
-    Attempts that are unscored or have no verdict are never kept. If an id has several verdicts, the
-    last one counts.
-
-    Args:
-        trajectories: The attempts.
-        verdicts: The verdicts of one judge on them.
-        spec: The rules of the filter.
-
-    Returns:
-        The kept and the rejected steps in the order of the trajectories, with the reason for each
-        step.
-
-    Raises:
-        UsageError: The verdicts are by several judges or on other trajectories, a threshold is set
-            and the verdicts have no scores, or no threshold reaches the precision.
-    """
-    judge, latest = latest_verdicts(verdicts)
-    calibration = None if spec.calibration is None else calibration_for(judge, spec.calibration)
-    facts: list[StepFact] = []
-    judged: list[tuple[Trajectory, Verdict]] = []
-    unscored: Counter[str] = Counter()
-    met: set[str] = set()
-    attempts = 0
-    for trajectory in trajectories:
-        attempts += 1
-        verdict = latest.get(trajectory.id)
-        if verdict is not None:
-            met.add(trajectory.id)
-        if verdict is None or verdict.success is None:
-            reason: UnscoredReason | str = NO_VERDICT if verdict is None else verdict.unscored or ""
-            unscored[reason] += 1
-            why = NO_VERDICT if verdict is None else f"unscored: {reason}"
-            facts += [_fact(trajectory, i, "unscored", why) for i in range(len(trajectory.steps))]
-            continue
-        _expect_same(trajectory, verdict)
-        judged.append((trajectory, verdict))
-    if attempts and not met:
-        raise UsageError(
-            f"the verdicts do not match the trajectories: none of the {attempts} ids has a verdict"
-        )
-    rule = _Rule.of(spec, calibration, [verdict for _, verdict in judged])
-    kept: list[KeptStep] = []
-    rejected: list[KeptStep] = []
-    for trajectory, verdict in judged:
-        for i, (label, why) in enumerate(rule(verdict, len(trajectory.steps))):
-            if spec.drop_idle and (not why or rule.is_rejection(why)) and _is_idle(trajectory, i):
-                why = NO_EFFECT
-            facts.append(_fact(trajectory, i, label, why))
-            if not why:
-                kept.append(KeptStep(trajectory, i))
-            elif rule.is_rejection(why):
-                rejected.append(KeptStep(trajectory, i))
-    kept, over = _capped(kept, spec)
-    rejected, _ = _capped(rejected, spec)
-    facts = [
-        replace(fact, why=OVER_CAP) if not fact.why and (fact.id, fact.index) in over else fact
-        for fact in facts
+    trajectories: Recordings
+    verdicts: OneJudgeOption
+    output: Annotated[
+        str | Path,
+        Meta(description="Folder for the rows: a new one, or that of an earlier filter."),
     ]
-    ids = {step.trajectory.id for step in kept}
-    return Filtered(
-        steps=tuple(kept),
-        rejected=tuple(rejected),
-        facts=tuple(facts),
-        judge=judge,
-        attempts=attempts,
-        unscored=dict(unscored),
-        unmatched=len(latest.keys() - met),
-        threshold=rule.threshold,
-        expected_precision=rule.expected(
-            [verdict for trajectory, verdict in judged if trajectory.id in ids]
+    filter: Annotated[
+        FilterSpec | Mapping[str, Any], Meta(description="Which trajectories or steps are kept.")
+    ] = _FILTER
+    export: Annotated[
+        ExportSpec | Mapping[str, Any], Meta(description="Kinds of rows to write.")
+    ] = _EXPORT
+    policy: Annotated[
+        TeacherLike,
+        Meta(
+            description="Policy to train, which sets prompts and action language: a "
+            "policy's name, module:Object, or plain."
         ),
-    )
-
-
-def require_steps(filtered: Filtered) -> None:
-    """Raises UsageError if no step was kept; the message says how many steps each rule removed."""
-    if filtered.steps:
-        return
-    counts = Counter(fact.why for fact in filtered.facts)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    rules = ", ".join(f"{why} {count}" for why, count in ordered) or "the attempts have no steps"
-    raise UsageError(
-        f"no step is left of {len(filtered.facts)} in {filtered.attempts} attempts: {rules}"
-    )
+    ] = _TEACHER
+    labels: Annotated[str | Path | None, LABELS] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    recording_format: FormatOption = None  # --format is that of the rows
+    goal: GoalOption = None
+    goals: GoalsOption = None
 
 
 @dataclass(frozen=True)
-class _Rule:
-    """The label of each step by the judge's verdict, and the reason if it is not kept."""
+class FilterResult(Printed):
+    """Rows that a filter kept and wrote.
 
-    spec: FilterSpec
-    calibration: Calibration | None
-    by_step: bool
-    threshold: float | None
+    Attributes:
+        exported: Rows by type, the steps kept, and the steps dropped with reasons.
+        output: The output folder.
+        truth: Whether each attempt succeeded according to the labels, by id; None without labels.
+        fitted: The overlap of these attempts with the judge's training data; None without labels.
+        broken: A message for each line that is not a trajectory.
+        cautions: Warnings to read before using the figures.
+    """
 
-    @staticmethod
-    def of(spec: FilterSpec, calibration: Calibration | None, verdicts: Sequence[Verdict]) -> _Rule:
-        labelled = any(verdict.steps is not None for verdict in verdicts)
-        by_step = spec.level == "step" or (
-            spec.level == "auto" and labelled and calibration is None
-        )
-        threshold = spec.threshold
-        if spec.keep_all:
-            threshold = None
-        elif by_step and threshold is None:
-            threshold = REWARD
-        elif spec.precision is not None and calibration is not None:
-            threshold = _threshold_for(
-                spec.precision, [calibrated_score(calibration, verdict) for verdict in verdicts]
-            )
-        elif calibration is not None and threshold is None:
-            threshold = calibration.threshold
-        return _Rule(spec, calibration, by_step, threshold)
+    exported: Exported
+    output: str
+    truth: Mapping[str, bool | None] | None = None
+    fitted: Overlap | None = None
+    broken: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
-    def __call__(self, verdict: Verdict, steps: int) -> list[tuple[str, str]]:
-        outcome = "success" if verdict.success else "failure"
-        if not self.by_step:
-            return [(outcome, self._of_attempt(verdict))] * steps
-        labels = {step.index: str(step.label) for step in verdict.steps or ()}
-        return [
-            (labels.get(i, outcome), why) for i, why in enumerate(self._of_steps(verdict, steps))
-        ]
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the rows, the counts and the precision by the labels as a JSON object."""
+        labelled: dict[str, Any] = {}
+        if self.truth is not None:
+            right, decided = true_precision(self.filtered, self.truth)
+            labelled = {"labelled": decided, "truly_successful": right, "fitted": self.fitted}
+        rows = {"output": self.output, "rows": self.exported.rows}
+        return {**rows, **figures(self.filtered), **labelled}
 
-    def is_rejection(self, why: str) -> bool:
-        """Whether the judge rejected the step, rather than another rule."""
-        return why == FAILURE or why == self._below
+    def notes(self) -> Iterator[str]:
+        """Yields the verdicts that were left out, cautions, and what could not be read."""
+        yield from self.filtered.joined.lines()
+        yield from self.cautions
+        yield from first_of([*self.broken, *self.exported.problems])
 
     @property
-    def _below(self) -> str:
-        return (
-            f"{'reward' if self.by_step else 'score'} below {self.threshold:g}"
-            if self.threshold is not None
-            else FAILURE
-        )
+    def exit_code(self) -> int:
+        """Returns 3 if broken lines or images reduced the rows."""
+        images = "missing or broken image" in self.exported.lost
+        return EXIT_SOME if self.broken or images else EXIT_ALL
 
-    def _of_attempt(self, verdict: Verdict) -> str:
-        if self.spec.keep_all:
-            return ""
-        if self.threshold is None:
-            return "" if verdict.success else FAILURE
-        score = (
-            verdict.score
-            if self.calibration is None
-            else calibrated_score(self.calibration, verdict)
+    @property
+    def filtered(self) -> Filtered:
+        """Returns the kept and dropped steps."""
+        return self.exported.filtered
+
+    def to_pandas(self) -> Any:
+        """Returns every step, with the judge's verdict and why it was dropped, as a pandas
+        DataFrame.
+        """
+        return data_frame([asdict(fact) for fact in self.filtered.facts])
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in self.exported.rows.items())
+        lost = sorted(
+            figures(self.filtered)["steps_lost"].items(), key=lambda one: (-one[1], one[0])
         )
-        if score is None:
-            raise UsageError(
-                f"the verdict on {verdict.id} by {verdict.evaluator.name} has no score to "
-                "compare with a threshold; without a threshold, what the judge calls a "
-                "success is kept",
-                parameters=("threshold",),
+        return "\n".join(
+            (
+                *summary_lines(self.filtered, self.truth),
+                *(f"  lost {count:>6,}  {why}" for why, count in lost),
+                f"{counts} rows -> {self.output}",
             )
-        return "" if score >= self.threshold else self._below
-
-    def _of_steps(self, verdict: Verdict, steps: int) -> list[str]:
-        if self.spec.keep_all:
-            return [""] * steps
-        threshold = REWARD if self.threshold is None else self.threshold
-        if verdict.steps is None:
-            if verdict.rewards is None:
-                raise UsageError(
-                    f"the verdict on {verdict.id} by {verdict.evaluator.name} has no "
-                    "rewards of steps; use the judge `steps`, or the level `attempt`",
-                    parameters=("level",),
-                )
-            return ["" if reward >= threshold else self._below for reward in verdict.rewards]
-        # A reply without a label counts as `not_sure`: the step is neither kept nor rejected.
-        judged = {step.index: step.label for step in verdict.steps if not step.flagged}
-        kept = judged.keys() & kept_steps(
-            verdict, threshold, stop_at_reached=self.spec.stop_at_reached
         )
-        reached = min(
-            (index for index, label in judged.items() if label == "reached"), default=steps
+
+
+@as_run(FilterConfig)
+def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult:
+    """Filters steps by a judge's verdicts, and writes the kept ones as training rows.
+
+    The output is deterministic.
+
+    Args:
+        config: The trajectories, the filter rules, and the output format.
+        progress: Called with the phase (`"traj"`, `"row"`), the current count, and the total (0:
+            unknown).
+
+    Returns:
+        The rows that were kept and written.
+
+    Raises:
+        UsageError: No step is left, the folder holds something else, or options conflict.
+        InputError: A file cannot be read.
+    """
+    with opened_recordings(
+        config.trajectories, config.recording_format, config.goal, config.goals
+    ) as (paths, recordings):
+        return _filtered(config, opened_folders(paths), recordings, progress)
+
+
+def _filtered(
+    config: FilterConfig,
+    trajectories: Sequence[str],
+    recordings: Sequence[Recording],
+    progress: Say | None,
+) -> FilterResult:
+    spec, kinds = FilterSpec.read(config.filter), ExportSpec.read(config.export)
+    if recordings:  # temporary images are deleted after the run
+        kinds = kinds.copy_with(copy_images=True)
+    sources = {str(recording.file): recording.source for recording in recordings}
+    teacher = make_teacher(config.policy)
+    folder = Path(config.output)
+    check_folder(folder)
+    labels = list(read_labels(config.labels)) if config.labels else []
+    truth = gold_labels(labels, config.source, config.truth)[1] if config.labels else None
+    broken: list[str] = []
+    digests: dict[str, str] = {}
+    total = count_lines(trajectories) if progress is not None else 0
+    say: Say = progress or (lambda phase, done, total: None)
+    with closing(TrajectoryReader(trajectories)) as reader:
+        filtered = filter_steps(
+            _good(reader, broken, digests, total, say), read_verdict_files(config.verdicts), spec
         )
-        end = reached if self.spec.stop_at_reached else steps
-
-        def why(i: int) -> str:
-            if i in kept:
-                return ""
-            return AFTER_GOAL if i > end else self._below if i in judged else NOT_JUDGED
-
-        return [why(i) for i in range(steps)]
-
-    def expected(self, kept: Sequence[Verdict]) -> float | None:
-        """Returns the mean calibrated probability of success of these verdicts."""
-        if self.calibration is None or not kept:
-            return None
-        calibration = self.calibration
-        return round(fmean(calibrated_score(calibration, verdict) for verdict in kept), _DIGITS)
-
-
-def calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration:
-    """Reads the calibration. Raises UsageError unless it belongs to this judge, or the judge's
-    scores already went through it.
-    """
-    calibration = read_calibration(path)
-    if judge.params.get("calibration") == calibration.hash or comparable(judge) == comparable(
-        calibration.evaluator
-    ):
-        return calibration
-    raise UsageError(
-        f"{path}: this calibration is for another judge, or for other settings of "
-        f"{judge.name}; make one from these verdicts with `prill calibrate`",
-        parameters=("calibration",),
-    )
-
-
-def calibrated_score(calibration: Calibration, verdict: Verdict) -> float:
-    """Returns the calibrated probability that the attempt succeeded."""
-    score = as_score(verdict) or 0.0
-    is_calibrated = verdict.evaluator.params.get("calibration") == calibration.hash
-    return score if is_calibrated else calibration(score)
-
-
-def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
-    """Returns the lowest probability such that those at or above it have a mean of `precision` or
-    more.
-
-    If the calibration is right, that mean is the expected share of true successes among them.
-    """
-    ordered = sorted(probabilities, reverse=True)
-    totals = enumerate(accumulate(ordered), 1)
-    # Equal probabilities are kept together or not at all, so the last of them counts.
-    enough = [count for count, total in totals if total / count >= precision - _ROUNDING]
-    ends = [
-        count for count in enough if count == len(ordered) or ordered[count] < ordered[count - 1]
+    if config.labels:
+        warn_left_out(config.labels, join_labels(labels, digests)[1])
+    require_steps(filtered)
+    inputs = [
+        *trajectories,
+        *config.verdicts,
+        *(path for path in (config.labels, spec.calibration) if path),
     ]
-    best = ordered[ends[-1] - 1] if ends else None
-    if best is None:
-        most = f"the highest is {ordered[0]:.3f}" if ordered else "there are none"
-        raise UsageError(
-            f"no threshold reaches a precision of {precision:g}: of the attempts' "
-            f"calibrated scores {most}; lower it, or judge more attempts",
-            parameters=("precision",),
-        )
-    return best
+    about = {
+        "prill": __version__,
+        "inputs": [
+            {"path": str(sources.get(str(path), path)), "sha256": file_sha256(str(path))}
+            for path in inputs
+        ],
+        "filter": asdict(spec),
+        "policy": {
+            **described(config.policy),
+            "prompts": _prompts(teacher or PlainTeacher(), filtered),
+        },
+    }
+    made = 0
 
+    def count(rows: int = 1) -> None:
+        nonlocal made
+        made += rows
+        say("row", made, 0)
 
-def _expect_same(trajectory: Trajectory, verdict: Verdict) -> None:
-    """Raises UsageError if the verdict is on another recording with the same id."""
-    count = len(trajectory.steps)
-    indices = [step.index for step in verdict.steps or ()]
-    judged = max(len(verdict.rewards or ()), max(indices, default=-1) + 1)
-    if judged > count or (verdict.rewards and len(verdict.rewards) != count):
-        raise UsageError(
-            f"the verdict on {trajectory.id} judges {judged} steps, but the trajectory has "
-            f"{count}; it is for another recording"
-        )
-
-
-def _is_idle(trajectory: Trajectory, index: int) -> bool:
-    """Whether the recorded states before and after the step are equal; False if unknown."""
-    states = trajectory.observations
-    if index + 1 >= len(states) or trajectory.steps[index].action.is_final:
-        return False
-    before, after = states[index], states[index + 1]
-    if not any((before.text, before.screenshot, before.caption)):
-        return False
-    return (before.text, before.url, before.caption) == (
-        after.text,
-        after.url,
-        after.caption,
-    ) and _same_picture(before, after)
-
-
-def _same_picture(before: Observation, after: Observation) -> bool:
-    if before.screenshot == after.screenshot:
-        return True
-    if before.screenshot is None or after.screenshot is None:
-        return False
-    try:
-        return file_hash(before.screenshot) == file_hash(after.screenshot)
-    except InputError:  # the conversion into rows reports it
-        return False
-
-
-def _capped(steps: list[KeptStep], spec: FilterSpec) -> tuple[list[KeptStep], set[tuple[str, int]]]:
-    """Returns at most as many steps of each task as the settings allow, in their order, and the
-    dropped ones.
-
-    The choice does not depend on the other steps or on their order: a hash of the seed and the
-    step's name ranks each step.
-    """
-    of_task: dict[str, list[KeptStep]] = defaultdict(list)
-    for step in steps:
-        of_task[get_template(step.trajectory)].append(step)
-    limits = [spec.per_task] if spec.per_task is not None else []
-    if spec.balance and of_task:
-        limits.append(min(map(len, of_task.values())))
-    if not limits:
-        return steps, set()
-    over: set[tuple[str, int]] = set()
-    for group in of_task.values():
-        drawn = sorted(group, key=lambda step: draw(spec.seed, step.trajectory.id, step.index))
-        over |= {(step.trajectory.id, step.index) for step in drawn[min(limits) :]}
-    return [step for step in steps if (step.trajectory.id, step.index) not in over], over
-
-
-def draw(*parts: object) -> str:
-    """Returns a pseudo-random sort key that depends on these parts alone."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _fact(trajectory: Trajectory, index: int, label: str, why: str) -> StepFact:
-    return StepFact(
-        id=trajectory.id,
-        index=index,
-        task=get_template(trajectory),
-        site=trajectory.task.site or "",
-        action=trajectory.steps[index].action.kind,
-        label=label,
-        why=why,
+    exported = export_rows(
+        folder, filtered, teacher, kinds, about=about, truth=truth, progress=count
     )
+    fitted = (
+        find_overlap(chain.from_iterable(map(read_verdicts, config.verdicts)))
+        if truth is not None
+        else None
+    )
+    cautions = [fitted_caution("the judge", fitted)]
+    if truth is not None and spec.calibration is not None:
+        runs = {
+            step.trajectory.id: step.trajectory for step in (*filtered.steps, *filtered.rejected)
+        }
+        labelled = (run for id, run in runs.items() if truth.get(id) is not None)
+        known = read_calibration(spec.calibration).fitted_to
+        cautions.append(fitted_caution("the calibration", overlap_with(known, labelled)))
+    return FilterResult(
+        exported,
+        str(config.output),
+        truth,
+        fitted,
+        tuple(broken),
+        tuple(caution for caution in cautions if caution),
+    )
+
+
+def _prompts(teacher: Teacher, filtered: Filtered) -> dict[str, str]:
+    platforms = sorted(
+        {step.trajectory.task.platform for step in (*filtered.steps, *filtered.rejected)}
+    )
+    return (
+        {platform: teacher.fingerprint(platform) for platform in platforms}
+        if isinstance(teacher, Fingerprinted)
+        else {}
+    )
+
+
+def _good(
+    reader: TrajectoryReader, broken: list[str], digests: dict[str, str], total: int, say: Say
+) -> Iterator[Trajectory]:
+    for number, (_, item) in enumerate(reader, 1):
+        say("traj", number, total)
+        if isinstance(item, BadLine):
+            broken.append(item.message)
+        else:
+            digests[item.id] = record_digest(item)
+            yield item
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of rows."""
+
+    name: str
+    rows: int
+    images: bool
+    labels: frozenset[bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    """The fields of a manifest that are read back."""
+
+    format: str
+    files: tuple[str, ...]
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UsageError if the folder cannot be written or holds files of another origin."""
+    expect_file(folder, "a folder of rows")
+    # the folder is replaced as a whole, so its parent must be writable
+    expect_file(Path(os.path.realpath(folder)).parent, "a folder of rows")
+    with write_errors(folder):
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: this is a file; give a folder", parameters=("output",))
+        names = {path.name for path in folder.iterdir()}
+    if not names:
+        return
+    own = _list_files(folder)
+    if strange := sorted(names - own):
+        more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+        raise UsageError(
+            f"{folder}: contains {', '.join(strange[:3])}{more}, which would be deleted; "
+            "choose another folder",
+            parameters=("output",),
+        )
+
+
+def export_rows(
+    folder: Path,
+    filtered: Filtered,
+    teacher: Teacher | None = None,
+    spec: ExportSpec = ExportSpec(),
+    *,
+    about: Mapping[str, Any] | None = None,
+    truth: Mapping[str, bool | None] | None = None,
+    progress: Callable[[], object] = lambda: None,
+) -> Exported:
+    """Writes a folder of training rows, with a manifest and a report. The folder appears once
+    it is complete.
+
+    Args:
+        folder: The folder to create. Rows of an earlier export in it are replaced.
+        filtered: The filtered steps.
+        teacher: The policy to train, which builds the prompts. None: prill's own prompt
+            (`PlainTeacher`).
+        spec: The kinds of rows and their format.
+        about: Additional fields of the manifest. None: none.
+        truth: The labelled success by trajectory id, for the report. None: not shown.
+        progress: Called after every row.
+
+    Returns:
+        The number of rows of each kind, and the steps without a row by reason.
+
+    Raises:
+        UsageError: The folder holds other files or cannot be written, or a kind has no rows; the
+            message says why.
+    """
+    check_folder(folder)
+    form = make_format(spec.format)
+    final, part = Path(os.path.realpath(folder)), part_path(Path(os.path.realpath(folder)))
+    noted: dict[tuple[str, int], str] = {}
+    given: set[tuple[str, int]] = set()
+    problems: dict[str, None] = {}
+
+    def note(step: KeptStep, why: str, message: str) -> None:
+        noted[step.trajectory.id, step.index] = why
+        problems[message] = None
+
+    def place(path: str) -> str:
+        inside = (
+            Path(os.path.relpath(copy_image(path, part / IMAGES), part))
+            if spec.copy_images
+            else None
+        )
+        return (inside or Path(os.path.relpath(os.path.realpath(path), final))).as_posix()
+
+    try:
+        with write_errors(folder):
+            part.mkdir(parents=True)
+            files: dict[Kind, _File] = {}
+            for kind in spec.rows:
+                rows = _MAKERS[kind](filtered, teacher, place=place, note=note)
+                files[kind] = _write(
+                    part / f"{kind}.jsonl", rows, partial(form.row, kind), progress, given
+                )
+                _expect_rows(kind, files[kind], filtered, noted)
+            for step in given & noted.keys():  # the step gives a row of another kind
+                del noted[step]
+            written = _after(filtered, noted)
+            for name, text in form.other_files(
+                spec.rows, images=any(file.images for file in files.values())
+            ).items():
+                (part / name).write_text(text, encoding="utf-8")
+            counts: dict[str, int] = {kind: file.rows for kind, file in files.items()}
+            (part / REPORT).write_text(report_text(written, counts, truth), encoding="utf-8")
+            names = sorted({path.name for path in part.iterdir()} | {MANIFEST})
+            manifest = {
+                "format": FORMAT,
+                "files": names,
+                "rows": {
+                    kind: {"file": file.name, "rows": file.rows} for kind, file in files.items()
+                },
+                "settings": msgspec.to_builtins(spec),
+                **figures(written),
+                **(about or {}),
+            }
+            rows_files = [part / file.name for file in files.values()]
+            write_manifest(part / MANIFEST, manifest, rows_files)
+            _put(part, final)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return Exported(
+        rows=counts, lost=dict(Counter(noted.values())), problems=tuple(problems), filtered=written
+    )
+
+
+def figures(filtered: Filtered) -> dict[str, Any]:
+    """Returns the counts for the manifest; `threshold` is the one applied."""
+    return {
+        "judge": msgspec.to_builtins(filtered.judge),
+        "attempts": filtered.attempts,
+        "unscored": dict(filtered.unscored),
+        "attempts_kept": len({step.trajectory.id for step in filtered.steps}),
+        "steps_kept": len(filtered.steps),
+        "steps_lost": dict(sorted(Counter(fact.why for fact in filtered.lost).items())),
+        "verdicts_of_others": filtered.joined.other_verdicts,
+        "threshold": filtered.threshold,
+        "expected_precision": filtered.expected_precision,
+        "label_noise": filtered.label_noise,
+    }
+
+
+def _write(
+    path: Path,
+    rows: Iterator[Row],
+    convert: Callable[[Row], Row],
+    progress: Callable[[], object],
+    given: set[tuple[str, int]],
+) -> _File:
+    """Writes the rows, adds their steps to `given`, and returns what the file has."""
+    count, images, labels = 0, False, set()
+    with path.open("xb") as file:
+        for row in rows:
+            count += 1
+            given.add((row["trajectory"], row["step"]))
+            file.write(encode(convert(row)))
+            images = images or "images" in row
+            labels.add(row.get("label"))
+            progress()
+        file.flush()
+        os.fsync(file.fileno())
+    return _File(path.name, count, images, frozenset(labels))
+
+
+def _expect_rows(
+    kind: Kind, file: _File, filtered: Filtered, noted: Mapping[tuple[str, int], str]
+) -> None:
+    """Raises UsageError if the rows do not suffice for a training."""
+    lost = ", ".join(f"{why} {count}" for why, count in Counter(noted.values()).most_common())
+    because = f"; steps without a row: {lost}" if lost else ""
+    if kind == "kto" and len(file.labels) < 2:
+        raise UsageError(
+            "kto needs steps that the judge kept and steps that it rejected; got "
+            f"{len(filtered.steps)} and {len(filtered.rejected)}{because}",
+            parameters=("rows",),
+        )
+    if file.rows:
+        return
+    if kind == "dpo":
+        raise UsageError(
+            "no pair of a kept and a rejected step in the same state of a task exists, so "
+            f"there are no dpo rows; more attempts at each task give some{because}",
+            parameters=("rows",),
+        )
+    raise UsageError(f"no kept step gives a row{because}")
+
+
+def _after(filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> Filtered:
+    """Returns the filter's result with the steps that gave no row counted as lost."""
+    kept = tuple(step for step in filtered.steps if (step.trajectory.id, step.index) not in noted)
+    facts = tuple(
+        fact if fact.why else replace(fact, why=noted.get((fact.id, fact.index), ""))
+        for fact in filtered.facts
+    )
+    return replace(filtered, steps=kept, facts=facts)
+
+
+def _list_files(folder: Path) -> set[str]:
+    """Returns the file names that a folder's manifest lists; empty if there is no manifest. Raises
+    UsageError for a manifest without such a list.
+    """
+    file = folder / MANIFEST
+    try:
+        manifest = msgspec.json.decode(file.read_bytes(), type=_Manifest)
+    except FileNotFoundError:
+        return set()
+    except (OSError, *UNREADABLE) as error:
+        problem = f"does not list its row files ({error})"
+    else:
+        if manifest.format == FORMAT:
+            return set(manifest.files)
+        problem = f"its format is {manifest.format!r}, but this version of prill writes {FORMAT!r}"
+    raise UsageError(
+        f"{file}: {problem}, so nothing is replaced; choose another folder", parameters=("output",)
+    )
+
+
+def _put(part: Path, final: Path) -> None:
+    """Replaces the old folder with the new one."""
+    old = part_path(final)
+    if final.exists():
+        final.rename(old)
+    part.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def report_text(
+    filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None = None
+) -> str:
+    """Formats the report as Markdown. `rows` counts the written rows; `truth` is the labelled
+    success by trajectory id, if there are labels.
+    """
+    facts = filtered.facts
+    counts = ", ".join(f"{kind} {count:,}" for kind, count in rows.items())
+    headlines = (f"Judge: {filtered.judge.title}", *summary_lines(filtered, truth))
+    reasons = _by_count(Counter(fact.why for fact in filtered.lost))
+    lines = [
+        "# What the filter kept",
+        "",
+        *(f"* {markdown_cell(line)}" for line in (*headlines, f"Rows: {counts}")),
+        f"\n## Why steps were lost\n\n{markdown_table(('reason', 'steps'), reasons)}",
+        _part("label", facts, lambda fact: fact.label),
+        _part("action", facts, lambda fact: fact.action),
+        _part("site", facts, lambda fact: fact.site or "(none)"),
+        _part("task", facts, lambda fact: fact.task),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tuple[int, int]:
+    """Returns how many attempts with a kept step truly succeeded, and how many are decided."""
+    kept = {step.trajectory.id for step in filtered.steps}
+    decided = [success for id in kept if (success := truth.get(id)) is not None]
+    return sum(decided), len(decided)
+
+
+def format_precision(right: int, decided: int) -> str:
+    """Formats the share with its interval, which treats attempts as independent."""
+    if not decided:
+        return "no kept attempt has a label"
+    low, high = wilson(right / decided, decided)
+    return (
+        f"{right} of {decided} labelled attempts that were kept truly succeeded: "
+        f"{right / decided:.3f} [{low:.3f}, {high:.3f}]"
+    )
+
+
+def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = None) -> list[str]:
+    """Formats a summary of the kept steps as text."""
+    kept, steps = len({step.trajectory.id for step in filtered.steps}), len(filtered.facts)
+    lines = [
+        (
+            f"{len(filtered.steps):,} of {steps:,} steps kept, of {kept:,} of "
+            f"{filtered.attempts:,} attempts"
+        )
+    ]
+    if filtered.unscored:
+        reasons = ", ".join(
+            f"{reason} {count:,}" for reason, count in sorted(filtered.unscored.items())
+        )
+        lines.append(f"Without a row, because there was no verdict: {reasons}")
+    if filtered.threshold is not None:
+        lines.append(f"Threshold: {filtered.threshold:g}")
+    if filtered.expected_precision is not None and filtered.label_noise is not None:
+        lines.append(
+            f"By the calibration, {filtered.expected_precision:.3f} of the kept attempts "
+            f"are true successes; expect a share of {filtered.label_noise:.3f} false ones"
+        )
+    if truth is not None:
+        lines.append(f"By the labels, {format_precision(*true_precision(filtered, truth))}")
+    return lines
+
+
+def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _part(name: str, facts: Sequence[StepFact], value_of: Callable[[StepFact], str]) -> str:
+    kept = Counter(value_of(fact) for fact in facts if not fact.why)
+    every = _by_count(Counter(map(value_of, facts)))
+    rows = [(value, kept[value], count - kept[value]) for value, count in every[:_MAX_ROWS]]
+    more = f"\n\n… and {len(every) - len(rows):,} more" if len(every) > len(rows) else ""
+    return f"\n## By {name}\n\n{markdown_table((name, 'kept', 'lost'), rows)}{more}"

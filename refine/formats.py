@@ -123,9 +123,7 @@ class LlamaFactory:
                 "file_name": f"{kind}.jsonl", "formatting": "sharegpt", **ranking, "columns": columns, "tags": tags  # noqa: E501
             }  # fmt: skip
         stages = ", ".join(f"`stage: {kind}` with `dataset: prill_{kind}`" for kind in kinds)
-        lines = [
-            f"* `dataset_dir:` this folder (images are looked for there, too), {stages}.",
-        ]
+        lines = [f"* `dataset_dir:` this folder (images are looked for there, too), {stages}."]
         if "sft" in kinds:
             lines.append(
                 "* `mask_history: true` with `stage: sft`: only the last answer is to be learned, "

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from prill.errors import UnparsableError, UsageError
+from prill.evaluators.judge import PageJudge
 from prill.evaluators.labels import get_template, make_task
-from prill.evaluators.outcome import OUTCOMES
-from prill.evaluators.steps import LABELS
+from prill.evaluators.readers import LABELS, OUTCOMES, PlainText
 from prill.models.prompts import call_code, same_codes
 from prill.models.replies import GivenReply, ReplyFormat, WordFormat
 from prill.models.request import worded
@@ -234,20 +234,33 @@ def _correct_replies(
     form = forms[0]
     if isinstance(form, GivenReply):  # the text alone, of successes: it is no verdict
         return [("", None) if truth.success else None]
+    outcomes = form.outcomes if isinstance(form, PlainText) else OUTCOMES
+    offered = form.choices if isinstance(form, ReplyFormat | WordFormat) else outcomes
     if (
         len(forms) > 1
-        or not isinstance(form, ReplyFormat | WordFormat)
-        or not set(OUTCOMES) <= set(form.choices)
+        or not isinstance(form, ReplyFormat | WordFormat | PlainText)
+        or not outcomes
+        or not set(outcomes) <= set(offered)
         or (isinstance(form, ReplyFormat) and form.number)
     ):
         raise UsageError(
-            f"judge {judge.info.name} asks for more than one verdict, or one per step; "
-            "train modular, vlm or steps, with probability = token",
+            f"judge {judge.info.name} cannot learn from labels: {_unknown(judge, form)}; train "
+            "modular, vlm or steps, or another page whose only call asks for the verdict",
             parameters=("judge",),
         )
     if truth.success is None:
         return [None]
-    return [(OUTCOMES[0] if truth.success else OUTCOMES[1], truth.reason)]
+    return [(outcomes[0] if truth.success else outcomes[1], truth.reason)]
+
+
+def _unknown(judge: Evaluator, form: Form | None) -> str:
+    """Says why a label does not determine the judge's replies."""
+    stages = judge.page.stages if isinstance(judge, PageJudge) else ()
+    if len(stages) > 1:
+        return f"no label tells what its stage {stages[0].name!r} replies"
+    if isinstance(form, ReplyFormat) and form.number:
+        return "no label tells a probability, so set probability = token"
+    return "a label tells the verdict, and its reply has more than that and a reason"
 
 
 def _reply(form: Form | None, verdict: str, reason: str | None) -> str | None:
@@ -255,4 +268,6 @@ def _reply(form: Form | None, verdict: str, reason: str | None) -> str | None:
         return form.text
     if isinstance(form, WordFormat):
         return form.write(verdict)
-    return form.write(verdict, reason) if isinstance(form, ReplyFormat) and reason else None
+    if not isinstance(form, ReplyFormat | PlainText) or not reason:
+        return None
+    return form.write(verdict, reason)

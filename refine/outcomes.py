@@ -5,157 +5,23 @@ True success is read only here, after all decisions, and only for the report.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
-from prill.errors import UsageError
 from prill.evaluators.metrics import wilson
-from prill.io.checksums import expect_unchanged
 from prill.io.kinds import TRAJECTORIES
-from prill.io.lines import read_json
-from prill.io.store import read_labels, read_records, read_trajectories
-from prill.refine.retries import ENDS, End, Lesson, answer_among
-from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Usage
-
-FORMAT = "prill reflexion 1"
-RESULTS, VERDICTS, LESSONS, SETTINGS = (
-    "results.json",
-    "verdicts.jsonl",
-    "lessons.jsonl",
-    "reflexion.json",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptResult:
-    """The verdict, lesson and true success (None: undecided) of one attempt.
-
-    `reused`: the attempt was copied from another run. `problem`: why the attempt broke off, or why
-    there is no lesson.
-    """
-
-    id: str
-    status: Literal["success", "failure", "unscored", "broken"]
-    answer: str | None = None
-    score: float | None = None
-    unscored: UnscoredReason | None = None
-    reason: str = ""
-    lesson: str | None = None
-    problem: str | None = None
-    truth: bool | None = None
-    reused: bool = False
-    actor: Usage = field(default_factory=Usage)
-    judge: Usage = field(default_factory=Usage)
-    reflector: Usage = field(default_factory=Usage)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult:
-    """The attempts at one task, the reason for the end, and the index of the answer, from 0."""
-
-    name: str
-    goal: str = ""
-    attempts: tuple[AttemptResult, ...]
-    ended: End
-    answer: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeRow:
-    """The share of solved tasks after a number of retries, among tasks with known truth.
-
-    `decided` counts the tasks with known truth. The 95 % Wilson interval covers both extremes: none
-    or all of the other tasks solved. Share and interval are None if no truth is known.
-    """
-
-    retries: int
-    solved: int
-    decided: int
-    tasks: int = 0
-    success: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeTable:
-    """The figures of a run. Tokens are the sum of requests and replies; `usd` is None if a price is
-    unknown.
-
-    `lost_to_false_negatives`: tasks with a successful attempt whose answer is a failed one.
-    `kept_by_false_positives`: tasks where the judge accepted a failed attempt. `gained`: tasks
-    solved by a later attempt than the first.
-    """
-
-    rows: tuple[OutcomeRow, ...]
-    tasks: int
-    undecided: int
-    gained: int
-    lost_to_false_negatives: int
-    kept_by_false_positives: int
-    played: int
-    reused: int
-    ended: dict[str, int]
-    actor: Usage
-    judge: Usage
-    reflector: Usage
-    calls_per_solved: float | None
-    tokens_per_solved: float | None
-    usd_per_solved: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReflexionResults:
-    """The results file of a run. `lost_labels` counts attempts whose oracle label was lost."""
-
-    format: str = FORMAT
-    evaluator: EvaluatorInfo
-    settings: dict[str, Any] = field(default_factory=dict)
-    attempts: int
-    keep_best: bool = False
-    warnings: tuple[str, ...] = ()
-    lost_labels: int = 0
-    tasks: tuple[TaskResult, ...] = ()
-    table: OutcomeTable | None = None
-
-
-def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
-    """Reads the results of Reflexion.
-
-    Args:
-        path: The file, or the run's folder.
-
-    Returns:
-        The results.
-
-    Raises:
-        UsageError: The file cannot be read, was changed, or has another version.
-    """
-    file = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
-    expect_unchanged(file)
-    results = read_json(file, ReflexionResults, "not results of retries", "run the retries again")
-    if results.format != FORMAT:
-        raise UsageError(
-            f"{file}: results of another version ({results.format}); run the retries again"
-        )
-    return results
-
-
-def read_lessons(path: Path) -> dict[str, Lesson]:
-    """Reads the newest lesson of each attempt. Raises InputError that names an invalid line."""
-    records = read_records(path, Lesson) if path.exists() and path.stat().st_size else ()
-    return {lesson.id: lesson for lesson in records}
+from prill.io.retries import ENDS, OutcomeRow, OutcomeTable, TaskResult
+from prill.io.store import iter_trajectories, read_labels
+from prill.refine.retries import answer_among
+from prill.types import LabelRecord, Trajectory, Usage
 
 
 def attempts_in(folder: Path, ids: Collection[str] | None) -> Iterator[Trajectory]:
     """Yields the attempts of a folder with these ids (None: all), reading one at a time."""
     path = folder / TRAJECTORIES
     if path.exists() and path.stat().st_size:
-        for item in read_trajectories(path, on_error="skip"):
+        for item in iter_trajectories(path, on_error="skip"):
             if ids is None or item.id in ids:
                 yield item
 
@@ -225,14 +91,7 @@ def make_table(
 
 
 def table_lines(table: OutcomeTable) -> Iterator[str]:
-    """Formats the figures of Reflexion as Markdown.
-
-    Args:
-        table: The figures.
-
-    Yields:
-        The lines.
-    """
+    """Formats the figures of Reflexion as Markdown."""
     yield "| retries | solved | of | success | 95 % interval | truth unknown |"
     yield "| ---: | ---: | ---: | ---: | :--- | ---: |"
     for row in table.rows:

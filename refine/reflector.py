@@ -7,61 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, get_args
 
 from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UnparsableError, UsageError
 from prill.models.calls import get_limits
-from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
+from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.registry import ModelLike
 from prill.protocols import LanguageModel, Learner, Message, Policy
 from prill.refine.demonstration import DEVICES
-from prill.refine.reflexion import Challenge
-from prill.types import Observation, Step, Task, Trajectory, Verdict
+from prill.refine.retries import Challenge
+from prill.types import Observation, Platform, Step, Task, Trajectory, Verdict
 
 LEFT_OUT = "(left out)"
+# The most of a request: states in the middle are dropped first, actions never. The paper sets no
+# total; 30 steps of 1920 tokens are 57,600. This also fits the context windows of small models.
+_REQUEST_TOKENS = 24_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReflectorSpec(Config):
-    """Options of the request for a lesson. One token is counted as four characters.
-
-    The paper sets no total; 30 steps of 1920 tokens are 57,600. The default also fits the context
-    windows of small models.
-    """
-
-    observation_tokens: Annotated[
-        int, Meta(ge=1, description="Maximum number of tokens of one state (the paper: 1920).")
-    ] = 1920
-    reflection_tokens: Annotated[
-        int,
-        Meta(
-            ge=1000,
-            description="Maximum number of tokens of the request. States in the middle are "
-            "dropped first, actions never.",
-        ),
-    ] = 24000
-    lesson_tokens: Annotated[
-        int, Meta(ge=1, description="Maximum number of tokens of the lesson.")
-    ] = 384
-    lesson_tries: Annotated[
-        int, Meta(ge=1, description="Maximum number of calls while the reply is empty.")
-    ] = 1
-
-    def settings(self) -> dict[str, Any]:
-        """Returns the settings that distinguish runs, besides the model and the prompt."""
-        return {part.name: getattr(self, part.name) for part in fields(ReflectorSpec)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class LessonsConfig(ReflectorSpec):
-    """Options of lessons, and the model that writes them."""
+class LessonsConfig(Config):
+    """The model that writes lessons, and its requests. One token is counted as four characters."""
 
     model: Annotated[
         ModelLike | None, Meta(description="Model that writes lessons (default: the policy's).")
     ] = None
+    observation_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens of one state (the paper: 1920).")
+    ] = 1920
+    lesson_tokens: Annotated[
+        int, Meta(ge=1, description="Maximum number of tokens of the lesson.")
+    ] = 384
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings that distinguish runs, besides the model and the prompt."""
+        return {p.name: getattr(self, p.name) for p in fields(self) if p.name != "model"}
+
+
+LessonsOption = Annotated[LessonsConfig, Meta(description="How lessons are generated.")]
 
 
 class Reflector:
@@ -72,14 +57,15 @@ class Reflector:
         spec: The options.
     """
 
-    def __init__(self, model: LanguageModel, spec: ReflectorSpec = ReflectorSpec()) -> None:
+    def __init__(self, model: LanguageModel, spec: LessonsConfig = LessonsConfig()) -> None:
         self.model = model
         self.spec = spec
 
     @property
     def prompt(self) -> str:
-        """The hash of the prompt."""
-        return load_prompt("prill.refine", "reflection").hash
+        """The hash of the prompt, with the examples for all platforms."""
+        names = ("reflection", *dict.fromkeys(map(_examples, get_args(Platform))))
+        return content_hash(*(load_prompt("prill.refine", name).text for name in names))
 
     async def __call__(
         self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str]
@@ -91,20 +77,16 @@ class Reflector:
             verdict: Its verdict.
             lessons: The lessons of the attempts before it, oldest first.
 
-        Returns:
-            The lesson.
-
         Raises:
             UnscoredError: The model gives no usable reply.
             UnparsableError: The model's reply is empty.
         """
         messages = self.messages(trajectory, verdict, lessons, await self._room())
-        for _ in range(self.spec.lesson_tries):
-            reply = await self.model.complete(
-                messages, max_tokens=self.spec.lesson_tokens, prompt=self.prompt
-            )
-            if text := clean(reply.text.rpartition("</think>")[2]).strip():
-                return text
+        reply = await self.model.complete(
+            messages, max_tokens=self.spec.lesson_tokens, prompt=self.prompt
+        )
+        if text := clean(reply.text.rpartition("</think>")[2]).strip():
+            return text
         raise UnparsableError("the model returned an empty lesson")
 
     def messages(
@@ -121,7 +103,7 @@ class Reflector:
             verdict: Its verdict.
             lessons: The lessons of the attempts before it, oldest first.
             tokens: The most tokens of the request, unless actions, status and earlier lessons alone
-                take more. None: the limit of the options.
+                take more. None: 24,000.
 
         Returns:
             The system message and the user message.
@@ -129,7 +111,7 @@ class Reflector:
         shown = [
             _shown(step.observation, self.spec.observation_tokens) for step in trajectory.steps
         ]
-        budget = self.spec.reflection_tokens if tokens is None else tokens
+        budget = _REQUEST_TOKENS if tokens is None else tokens
         texts: list[str | None] = [None] * len(shown)
         spare = budget - _size(self._filled(trajectory, verdict, lessons, texts))
         for i in _from_the_ends(len(shown)):
@@ -156,6 +138,7 @@ class Reflector:
         values = {
             "code": NONCE,
             "device": DEVICES[trajectory.task.platform],
+            "examples": load_prompt("prill.refine", _examples(trajectory.task.platform)).text,
             "goal": clean(trajectory.task.goal),
             "history": quoted("history", _history(trajectory.steps, texts)),
             "status": quoted("status", verdict.reason),
@@ -170,10 +153,10 @@ class Reflector:
         """
         limits = await get_limits(self.model)
         if limits.window is None:
-            return self.spec.reflection_tokens
+            return _REQUEST_TOKENS
         # A margin of a fifth covers the error of four characters per token.
         left = (limits.window - self.spec.lesson_tokens - limits.thinking) * 4 // 5
-        return min(self.spec.reflection_tokens, max(1000, left))
+        return min(_REQUEST_TOKENS, max(1000, left))
 
 
 class LessonTaker(Policy, Protocol):
@@ -210,7 +193,7 @@ def find_learner(
     policy: Any,
     lessons: Sequence[str],
     model: LanguageModel | None = None,
-    spec: ReflectorSpec = ReflectorSpec(),
+    spec: LessonsConfig = LessonsConfig(),
 ) -> Learner:
     """Gives the policy these lessons, and a reflector if it has no method `reflect`. The reflector
     uses this model, or else the policy's own.
@@ -240,7 +223,7 @@ def make_challenges(
     tasks: Sequence[Task],
     policy: Callable[[], Any],
     model: LanguageModel | None = None,
-    spec: ReflectorSpec = ReflectorSpec(),
+    spec: LessonsConfig = LessonsConfig(),
     *,
     agent: str | None = None,
 ) -> list[Challenge[Any]]:
@@ -279,6 +262,11 @@ def make_challenges(
     if len({task.id for task in tasks}) < len(tasks):
         raise UsageError("every task needs an id of its own, which identifies its attempts")
     return [challenge(task) for task in tasks]
+
+
+def _examples(platform: Platform) -> str:
+    """Returns the name of the prompt with examples of lessons on the platform."""
+    return "lessons_web" if platform == "web" else "lessons_device"
 
 
 def _history(steps: Sequence[Step], texts: Sequence[str | None]) -> str:

@@ -7,9 +7,9 @@ and a second judge each reduce this loss. This module never reads an attempt's t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Generic, Literal
 
 from msgspec import Meta
 
@@ -17,40 +17,30 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, as_score
 from prill.evaluators.fitted.calibration import Calibrated
-from prill.evaluators.meta.calibration_fit import threshold_for_costs
-from prill.protocols import Evaluator, every_judge
-from prill.types import Usage, Verdict
+from prill.evaluators.fitted.calibration_fit import threshold_for_costs
+from prill.io.retries import End, Lesson
+from prill.protocols import E, Evaluator, Learner, every_judge
+from prill.types import Task, Verdict
 
 # The next stage of a task, and the reasons for its end.
 Move = Literal["play", "judge", "reflect"]
-End = Literal[
-    "accepted",  # the judge called the last attempt a success
-    "attempts",  # there are no attempts left
-    "repeated_lesson",  # the lesson repeats an earlier one, so a retry would not differ
-    "unscored",  # no verdict: this is not a failure, and gives no feedback to learn from
-    "no_lesson",  # the model returned no lesson
-    "broken",  # the environment or the agent's model failed during the attempt
-    "not_begun",  # the environment could not start the episode
-]
-ENDS: tuple[End, ...] = get_args(End)
 PASSED, FAILED = "PASSED", "FAILED"
 # Judges that return labels (correct or with deliberate errors) without a reason.
 _REASONLESS = ("oracle", "noisy")
-AttemptsOption = Annotated[
-    int,
-    Meta(
-        ge=1,
-        le=1000,
-        description="Maximum number of attempts at a task, including the first (the paper: 4).",
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrySpec(Config):
     """Options of retries."""
 
-    attempts: AttemptsOption = 4
+    attempts: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="Maximum number of attempts at a task, including the first (the paper: 4).",
+        ),
+    ] = 4
     status: Annotated[
         Literal["language", "bit"],
         Meta(
@@ -92,29 +82,31 @@ class RetrySpec(Config):
         ),
     ] = "attempt"
 
-    def settings(self) -> dict[str, Any]:
-        """Returns the settings that distinguish runs. `order` is left out if it has the value that
-        runs had before this option existed.
-        """
-        return {
-            key: value
-            for key, value in asdict(self).items()
-            if (key, value) != ("order", "attempt")
-        }
 
+@dataclass(frozen=True, kw_only=True)
+class Challenge(Generic[E]):
+    """One task to try several times.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
-    """A lesson from an attempt. `text` is None if the model gave none; `problem` says why.
-
-    `status` is the feedback on the attempt that the agent got.
+    Args:
+        name: The task's name in the results.
+        id: Returns the id of an attempt from its number, from 0. The same settings give the same
+            ids.
+        task: Returns the task; it is called before each attempt with the environment.
+        learner: Creates the agent of an attempt from the lessons of the attempts before it and the
+            attempt's number, from 0.
+        agent: The agent's name for the record. None: no name.
+        metadata: Additional metadata of the trajectories.
+        needs: The resources that no other episode may use at the same time, such as the sites that
+            a reset restores.
     """
 
-    id: str
-    text: str | None
-    status: str
-    problem: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    name: str
+    id: Callable[[int], str]
+    task: Callable[[E], Awaitable[Task]]
+    learner: Callable[[Sequence[str], int], Learner]
+    agent: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    needs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +234,6 @@ def with_second_opinion(
         second: The second judge.
         threshold: The score, in [0, 1], below which the second judge is asked. None: that of the
             first judge's calibration, else 0.5.
-
-    Returns:
-        The combined judge.
     """
     if threshold is None:
         threshold = judge.calibration.threshold if isinstance(judge, Calibrated) else 0.5

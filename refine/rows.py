@@ -20,7 +20,7 @@ from prill.io.images import file_hash, open_checked
 from prill.models.request import worded
 from prill.protocols import Image, Message
 from prill.refine.demonstration import PlainTeacher, Teacher
-from prill.refine.filter import Filtered, KeptStep, draw
+from prill.refine.selection import Filtered, KeptStep, draw
 
 Row = dict[str, Any]
 # Called for each step that gives no row, with a short reason for counting and the full message.
@@ -68,12 +68,7 @@ def kto_rows(
 ) -> Iterator[Row]:
     """Builds KTO rows from kept and rejected steps.
 
-    Args:
-        filtered: The filtered steps.
-        demonstrator: The policy to train, which builds the prompts. None: prill's own prompt
-            (`PlainTeacher`).
-        place: Maps the path of an image to the path that a row names.
-        note: Called with each step that gives no row, a short reason and a full message.
+    The parameters are those of `sft_rows`.
 
     Yields:
         Rows like those of `sft_rows`, with `label`: True for a kept step, False for a rejected one.
@@ -102,13 +97,7 @@ def dpo_rows(
     Each step is in at most one pair. A reply that was both kept and rejected at a state is in no
     pair.
 
-    Args:
-        filtered: The filtered steps.
-        demonstrator: The policy to train, which builds the prompts. None: prill's own prompt
-            (`PlainTeacher`).
-        place: Maps the path of an image to the path that a row names.
-        note: Called with each step that gives no row, a short reason and a full message.
-        seed: The random seed for pairing.
+    The parameters are those of `sft_rows`, and `seed` for the pairing.
 
     Yields:
         Rows with `prompt` (the messages of the kept step), `chosen` and `rejected`.

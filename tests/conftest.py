@@ -103,26 +103,12 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Files here take long: some of them wait for browsers and phones, some compute.
 WAITING = (
-    "emulators",
-    "annotate",
-    "report",
-    "view",
-    "test_accessibility.py",
-    "test_payloads.py",
-)
+    "emulators", "annotate", "report", "view", "test_accessibility.py", "test_payloads.py",
+)  # fmt: skip
 COMPUTING = (
-    "test_examples.py",
-    "test_examples_of_training.py",
-    "test_gpu_examples.py",
-    "test_documents.py",
-    "test_vllm_real.py",
-    "refine",
-    "commands",
-    "models",
-    "fuzz",
-    "papers",
-    "batches",
-)
+    "test_examples.py", "test_examples_of_training.py", "test_gpu_examples.py", "test_documents.py",
+    "test_vllm_real.py", "refine", "commands", "models", "fuzz", "papers", "batches",
+)  # fmt: skip
 
 
 def pytest_collection_finish() -> None:

@@ -5,13 +5,11 @@ labels, and `load_rubrics(source)` if it carries criteria; further parameters of
 of the format. A format with embedded images takes `images`, the folder for them; without one, they
 are in a temporary folder and removed when the next run is requested. `recognise(source: Source) ->
 bool` detects by the content whether a file or folder is of the format; without it, the format is
-read only when it is named. `annotate(source, verdicts)` yields the files of a recording with the
-verdicts inserted, by their names below the source. See CONTRIBUTING.md.
+read only when it is named. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,10 +20,11 @@ from prill.config.registry import Option, Registry, RegistryEntry, list_options,
 from prill.config.values import PartConfig
 from prill.datasets.reading.sources import Source
 from prill.errors import UsageError
+from prill.types import StrPath
 
 if TYPE_CHECKING:
     from prill.io.store import BadLine
-    from prill.types import LabelRecord, Trajectory, Verdict
+    from prill.types import LabelRecord, Trajectory
 
 _HERE = "prill.datasets.formats"
 FORMATS = Registry(
@@ -69,10 +68,6 @@ FORMATS = Registry(
         "online-mind2web": RegistryEntry(
             "Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"
         ),
-        "openai-batch": RegistryEntry(
-            "OpenAI batch files: requests, and their replies",
-            f"{_HERE}.openai_batch:load",
-        ),
         "openai-responses": RegistryEntry(
             "OpenAI Responses: lists of items, or responses joined by previous_response_id",
             f"{_HERE}.openai_responses:load",
@@ -86,11 +81,9 @@ FORMATS = Registry(
             "pictures in a folder, or a JSON list of pictures with descriptions",
             f"{_HERE}.screenshots:load",
         ),
-        "skyvern": RegistryEntry("artifact folders of Skyvern's tasks", f"{_HERE}.skyvern:load"),
         "stagehand": RegistryEntry(
             "trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"
         ),
-        "verifiers": RegistryEntry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
         "webarena": RegistryEntry(
             "WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"
         ),
@@ -126,7 +119,7 @@ FormatLike = FormatConfig | str | Mapping[str, Any]
 
 def open_recording(
     format: FormatLike | None,
-    source: str | os.PathLike[str],
+    source: StrPath,
     *,
     goal: str | None = None,
     goals: Mapping[str, str] | None = None,
@@ -169,15 +162,13 @@ def _with_goals(
             )
 
 
-def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def _labels(load: Any, source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the labels of a format that has them, after the trajectories were read."""
     if (load_labels := getattr(sys.modules[load.__module__], "load_labels", None)) is not None:
         yield from load_labels(source)
 
 
-def recorded_rubrics(
-    format: FormatLike, source: str | os.PathLike[str]
-) -> dict[str, list[dict[str, object]]]:
+def recorded_rubrics(format: FormatLike, source: StrPath) -> dict[str, list[dict[str, object]]]:
     """Returns the task criteria in a recording by task id; empty for formats without criteria.
 
     Args:
@@ -189,21 +180,7 @@ def recorded_rubrics(
     return {} if load_rubrics is None else dict(load_rubrics(source))
 
 
-def annotate_recording(
-    format: str, source: str | os.PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
-) -> Iterator[tuple[str, bytes]]:
-    """Yields the files of a recording with the verdicts, by the id of the trajectory, inserted; by
-    their names below the source. Raises UsageError if the format cannot hold verdicts or the source
-    has no recording of it, and InputError for a broken file.
-    """
-    load = FORMATS.maker(format)
-    annotate = getattr(sys.modules[load.__module__], "annotate", None)
-    if annotate is None:
-        raise UsageError(f"format {format!r} cannot store verdicts", parameters=("to",))
-    yield from annotate(source, verdicts)
-
-
-def recognise(path: str | os.PathLike[str]) -> list[str]:
+def recognise(path: StrPath) -> list[str]:
     """Returns the names of the formats that recognise a file or folder."""
     source = Source(path)
     found = []
@@ -214,7 +191,7 @@ def recognise(path: str | os.PathLike[str]) -> list[str]:
     return found
 
 
-def find_format(path: str | os.PathLike[str]) -> str:
+def find_format(path: StrPath) -> str:
     """Detects the format of a recording. Raises UsageError if there is no such file, no format
     knows it, or several do.
     """
@@ -223,7 +200,7 @@ def find_format(path: str | os.PathLike[str]) -> str:
     return only_format(path, recognise(path))
 
 
-def only_format(path: str | os.PathLike[str], found: Sequence[str]) -> str:
+def only_format(path: StrPath, found: Sequence[str]) -> str:
     """Returns the format if one was detected. Raises UsageError if none was, or several were."""
     if len(found) == 1:
         return found[0]

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar, cast, get_args
 
@@ -25,11 +24,18 @@ from prill.actions.elements import with_element
 from prill.actions.phone import goal_from_question, parse_android, parse_ios, split_reply
 from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
-from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
-from prill.datasets.reading.sources import Source
+from prill.datasets.reading.records import (
+    Record,
+    decode_json,
+    image_in,
+    read_file,
+    read_record,
+    read_rows,
+)
+from prill.datasets.reading.sources import Source, members
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.types import Action, LabelRecord, Observation, Platform, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, Platform, Step, StrPath, Task, Trajectory
 
 LOG, RECORDS = "trajectory_log.json", "records"
 # The platforms of the original, and the field in which each keeps its action.
@@ -63,13 +69,11 @@ _T = TypeVar("_T")
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True)
-class _Actor:
+class _Actor(Record):
     output: str | None = None
 
 
-@dataclass(frozen=True)
-class _LoggedAction:
+class _LoggedAction(Record):
     raw_action: str | None = None
     action: str | None = None
     translated_action: str | None = None
@@ -80,16 +84,14 @@ class _LoggedAction:
     action_success: bool | None = None
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(Record):
     img: str | None = None
     other: _LoggedAction | None = None
     accessibility_tree: str | None = None
     url: str | None = None
 
 
-@dataclass(frozen=True)
-class _Config:
+class _Config(Record):
     # The rest of a WebArena configuration, which holds the reference answers, is not read.
     task_id: int | str | None = None
     sites: tuple[str, ...] = ()
@@ -97,14 +99,12 @@ class _Config:
     intent_template_id: int | str | None = None
 
 
-@dataclass(frozen=True)
-class _Other:
+class _Other(Record):
     config: _Config | str | None = None
     agent: str | None = None
 
 
-@dataclass(frozen=True)
-class _Record:
+class _Record(Record):
     uid: str | int
     intent: str
     response: str | None = None
@@ -112,19 +112,16 @@ class _Record:
     steps: tuple[_Step, ...] = ()
 
 
-@dataclass(frozen=True)
 class _Trial(_Record):
     trail_idx: int | None = None
     captions: tuple[str | None, ...] | None = None
 
 
-@dataclass(frozen=True)
-class _Score:
+class _Score(Record):
     oracle_score: float | bool | None = None
 
 
-@dataclass(frozen=True)
-class _Judgement:
+class _Judgement(Record):
     task_uid: str | int = ""
     task_idx: int | str | None = None
     user_uid: str | int | None = None
@@ -132,8 +129,7 @@ class _Judgement:
     comment: str | None = None
 
 
-@dataclass(frozen=True)
-class _Meta:
+class _Meta(Record):
     platform: str | None = None
     domain: str | None = None
 
@@ -158,7 +154,7 @@ def _is_log(value: object) -> bool:
 
 
 def load(
-    folder: str | PathLike[str],
+    folder: StrPath,
     *,
     captions: Annotated[
         str | None, Meta(description="Captions to use, by their name in captions/ or by path.")
@@ -195,7 +191,7 @@ def load(
         )
 
 
-def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(folder: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the judgements, one for each trajectory and annotator; the last line counts.
 
     The first annotator's is the gold label.
@@ -214,7 +210,7 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
                 yield LabelRecord(id=path.stem, success=float(item) == 1.0, source="oracle")
         return
     labels: dict[tuple[str, str, str | None], LabelRecord] = {}
-    for path in sorted((root / "evals").glob("*.jsonl")):
+    for path in members(root / "evals", "*.jsonl"):
         for label in read_rows(path, _Judgement, partial(_labels, path.stem)):
             if isinstance(label, BadLine):
                 yield label
@@ -467,7 +463,7 @@ def _labels(file: str, row: _Judgement) -> Iterator[LabelRecord]:
 
 
 def _captions(folder: Path, name: str | None) -> tuple[str | None, dict[str, str | None]]:
-    files = {path.stem: path for path in sorted((folder / "captions").glob("*.json"))}
+    files = {path.stem: path for path in members(folder / "captions", "*.json")}
     if name is not None and name not in files and os.path.isfile(name):
         files[name := Path(name).stem] = Path(name)
     if name is None:
@@ -494,7 +490,7 @@ def _trials(folder: Path) -> list[Path]:
     def order(path: Path) -> list[tuple[int, str]]:
         return [(int(part) if part.isdecimal() else -1, part) for part in path.stem.split("_")]
 
-    return sorted((folder / RECORDS).glob("*.json"), key=order)
+    return sorted(members(folder / RECORDS, "*.json"), key=order)
 
 
 def _read_one(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,11 @@ from prill.datasets.reading.browsergym import (
 )
 from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record
 from prill.datasets.reading.safe_pickle import fields, load_pickle
-from prill.datasets.reading.sources import Source
+from prill.datasets.reading.sources import Source, members
 from prill.errors import InputError, UsageError
 from prill.io.lines import valid_unicode
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Observation, Task, Trajectory
+from prill.types import LabelRecord, Observation, StrPath, Task, Trajectory
 
 _STEP = re.compile(r"step_(\d+)\.pkl\.gz")
 # The text of a state is the first of these that the agent's preprocessing left in the observation.
@@ -41,7 +40,7 @@ def recognise(source: Source) -> bool:
     return source.is_folder and any(file.head.startswith(b"\x80") for file in pickles)
 
 
-def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath) -> Iterator[Trajectory | BadLine]:
     """Yields every run below a folder, without its outcome.
 
     The id is the run's folder, relative to `source`.
@@ -56,7 +55,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
         yield read_record(str(folder), partial(_trajectory, folder, root))
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the environment's verdict (`cum_reward` of summary_info.json), source `oracle`; see
     `oracle_label`.
 
@@ -74,7 +73,7 @@ def _label(folder: Path, root: Path) -> LabelRecord | None:
 
 
 def _runs(root: Path) -> list[Path]:
-    markers = [*root.rglob("exp_args.pkl"), *root.rglob("step_0.pkl.gz")]
+    markers = members(root, "**/exp_args.pkl", "**/step_0.pkl.gz")
     folders = sorted({path.parent for path in markers if not path.parent.name.startswith("_")})
     if not folders:
         raise UsageError(
@@ -108,7 +107,7 @@ def _summary(folder: Path) -> Summary:
 
 def _trajectory(folder: Path, root: Path) -> Trajectory:
     numbers = sorted(
-        int(match[1]) for path in folder.iterdir() if (match := _STEP.fullmatch(path.name))
+        int(match[1]) for path in members(folder, "*") if (match := _STEP.fullmatch(path.name))
     )
     if not numbers:
         raise InputError("no step was recorded")

@@ -9,10 +9,8 @@ parts, are detected. The human annotations are one table.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import partial
-from os import PathLike
 from pathlib import Path
 
 from prill.datasets.reading.browsergym import (
@@ -22,21 +20,19 @@ from prill.datasets.reading.browsergym import (
     oracle_label,
     plain_task_id,
 )
-from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
-from prill.datasets.reading.sources import Source
+from prill.datasets.reading.records import Record, date_in, decode_json, read_file, read_record
+from prill.datasets.reading.sources import Source, members
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Observation, Task, Trajectory
+from prill.types import LabelRecord, Observation, StrPath, Task, Trajectory
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Record):
     type: str = "text"
     text: str | None = None
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(Record):
     action: str | None = None
     reasoning: str | None = None
     url: str | None = None
@@ -45,8 +41,7 @@ class _Step:
     screenshot_path: str | None = None
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(Record):
     goal: str | tuple[_Part, ...]
     steps: tuple[_Step, ...]
     benchmark: str | None = None
@@ -57,8 +52,7 @@ class _Run:
     summary_info: Summary | None = None
 
 
-@dataclass(frozen=True)
-class _Outcome:
+class _Outcome(Record):
     benchmark: str | None = None
     agent: str | None = None
     model: str | None = None
@@ -74,7 +68,7 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath) -> Iterator[Trajectory | BadLine]:
     """Yields every run of a file or a folder, without its outcome.
 
     The id is `<benchmark>/<agent>/<task>`, `site` the benchmark.
@@ -89,7 +83,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
         yield read_record(str(path), partial(_trajectory, path, root))
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the environment's verdict on each run (`summary_info.cum_reward`), source `oracle`.
 
     See `oracle_label`.
@@ -108,9 +102,7 @@ def _label(path: Path) -> LabelRecord | None:
 def _files(root: Path) -> list[Path]:
     if root.is_file():
         return [root]
-    paths = sorted(
-        path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json")
-    )
+    paths = members(root, "**/*.json", "**/*.json.gz")
     if not paths:
         raise UsageError(f"{root}: expected a file, or a folder with .json files")
     return paths
@@ -204,3 +196,57 @@ class _Screenshots:
                     return str((base / end).resolve())
         self.missing += 1
         return None
+
+
+# The leaderboard's columns of precision, and which runs are in each.
+_LEADERBOARD = {
+    "AB": ("assistantbench", False),
+    "VWA": ("visualwebarena", False),
+    "WA": ("webarena", False),
+    "Work": ("workarena", False),
+    "Work++": ("workarena", True),
+}
+
+
+def leaderboard_row(
+    judge: str, judged: Iterable[tuple[Task, bool | None, bool]]
+) -> dict[str, str | float | None]:
+    """Returns a judge's row of AgentRewardBench's leaderboard, as a submission states it.
+
+    WorkArena++ are WorkArena's tasks whose id contains `l2`. Source: McGill-NLP/agent-reward-bench
+    `scripts/score_judgments.py`, and the leaderboard's `results.jsonl`.
+
+    Args:
+        judge: The judge's name.
+        judged: For each run its task, the verdict (None: unscored, which counts as a failure there)
+            and the truth.
+
+    Returns:
+        Precision (`Overall` and by benchmark), recall and F1 in percent, rounded to a tenth; None
+        where a benchmark has no run that the judge calls a success. Author and addresses are empty.
+    """
+    counts = {name: [0, 0, 0] for name in ("all", *_LEADERBOARD)}  # right, called, true successes
+    for task, verdict, truth in judged:
+        harder = "l2" in task.id.lower()
+        for name in ("all", *_LEADERBOARD):
+            site, wanted = _LEADERBOARD.get(name, (task.site, harder))
+            if site == task.site and (site != "workarena" or wanted == harder):
+                row = counts[name]
+                row[0] += bool(verdict and truth)
+                row[1] += bool(verdict)
+                row[2] += truth
+
+    def percent(part: float, of: float) -> float | None:
+        return round(100 * part / of, 1) if of else None
+
+    right, called, true = counts["all"]
+    return {
+        "Judge": judge,
+        "Overall": percent(right, called),
+        "Recall": percent(right, true),
+        "F1": percent(2 * right, called + true),
+        **{name: percent(*counts[name][:2]) for name in _LEADERBOARD},
+        "Author": "",
+        "Project URL": "",
+        "Logs URL": "",
+    }

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from os import PathLike
 
 from prill.datasets.reading.browsergym import (
     BrowserGymTurn,
@@ -21,10 +19,10 @@ from prill.datasets.reading.browsergym import (
     oracle_label,
     plain_task_id,
 )
-from prill.datasets.reading.records import find_rows, image_in, read_rows
+from prill.datasets.reading.records import Record, find_rows, image_in, read_rows
 from prill.datasets.reading.sources import Source
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Observation, Task, Trajectory
+from prill.types import LabelRecord, Observation, StrPath, Task, Trajectory
 
 _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
 # "### Score: 4", "**Score**: 1", "### Score\n5 - because …": a description ends with the judge's
@@ -32,16 +30,14 @@ _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
 _GRADE = re.compile(r"(?:^|\n)[\s#*]*Score\b[\s*:]*(?:[0-5]\b.*)?\Z", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(Record):
     action: str | None = None
     reasoning: str | None = None
     caption: str | None = None
     screenshot: str | None = None
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(Record):
     id: str
     benchmark: str
     agent: str
@@ -54,14 +50,12 @@ class _Row:
     caption_source: str | None = None
 
 
-@dataclass(frozen=True)
-class _Annotation:
+class _Annotation(Record):
     annotator: str
     success: str
 
 
-@dataclass(frozen=True)
-class _Labels:
+class _Labels(Record):
     id: str
     human: tuple[_Annotation, ...] = ()
     oracle_reward: float | None = None
@@ -77,7 +71,7 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+def load(folder: StrPath) -> Iterator[Trajectory | BadLine]:
     """Yields every run, without its outcome.
 
     `site` is the benchmark; task ids lose `.improved` and `.resized`.
@@ -87,7 +81,7 @@ def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     )
 
 
-def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(folder: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields one label of source `human` for each annotator, and one of source `oracle`.
 
     Success is a reward of 0.5 or more.
@@ -115,7 +109,7 @@ def description(caption: str) -> str:
     return _HEADING.sub("", _GRADE.sub("", caption)).strip()
 
 
-def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
+def _trajectory(row: _Row, folder: StrPath) -> Trajectory:
     steps, final, answer = build_steps(
         [
             BrowserGymTurn(_observation(step, folder), step.action, step.reasoning)
@@ -140,7 +134,7 @@ def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
     )
 
 
-def _observation(step: _Step, folder: str | PathLike[str]) -> Observation:
+def _observation(step: _Step, folder: StrPath) -> Observation:
     return Observation(
         screenshot=image_in(folder, step.screenshot) if step.screenshot else None,
         caption=(description(step.caption) or None) if step.caption else None,

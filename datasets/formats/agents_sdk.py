@@ -10,34 +10,31 @@ hold an id or, if a processor adds them, `input` and `response`. Without either,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
-from os import PathLike
+
+from msgspec import field
 
 from prill.datasets.reading.anthropic import messages as chat_messages
 from prill.datasets.reading.chat import TokenUsage, count_tokens
 from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, Run, read_runs
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, to_trajectory
-from prill.datasets.reading.records import as_record, date_in, read_record
+from prill.datasets.reading.records import Record, date_in, record_at
 from prill.datasets.reading.responses import messages as item_messages
-from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.sources import JSON_FILES, Document, Source, read_documents
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import Trajectory
+from prill.types import StrPath, Trajectory
 
-_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _TRACE, _SPAN = "trace", "trace.span"
 
 
-@dataclass(frozen=True)
-class _Response:
+class _Response(Record):
     output: list[object] = field(default_factory=list)
     model: str | None = None
 
 
-@dataclass(frozen=True)
-class _Data:
+class _Data(Record):
     type: str
     name: str | None = None
     input: str | list[object] | dict[str, object] | None = None
@@ -47,23 +44,19 @@ class _Data:
     response: _Response | None = None
 
 
-@dataclass(frozen=True)
-class _Error:
+class _Error(Record):
     message: str | None = None
     data: object = None
 
 
-@dataclass(frozen=True)
-class _Span:
+class _Span(Record):
     trace_id: str
     span_data: _Data
-    parent_id: str | None = None
     started_at: str | None = None
     error: _Error | None = None
 
 
-@dataclass(frozen=True)
-class _Head:
+class _Head(Record):
     id: str
     workflow_name: str | None = None
     group_id: str | None = None
@@ -71,28 +64,32 @@ class _Head:
 
 def recognise(source: Source) -> bool:
     """Returns whether the first record's `object` is that of the SDK."""
-    return source.has(_matches_format, *_PATTERNS)
+    return source.has(_matches_format, *JSON_FILES)
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the traces of a file, or of the files below a folder, each by its id.
 
     All spans of a trace must be in one file.
     """
-    return read_runs(_traces(source), images)
+    return read_runs(read_documents(source, _matches_format, JSON_FILES, _traces), images)
 
 
-def _traces(source: str | PathLike[str]) -> Iterator[Run | BadLine]:
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        if isinstance(document, BadLine):
-            yield document
-            continue
-        with RecordGroups(_Span) as spans, RecordGroups(_Head) as heads:
-            yield from _sort(document, spans, heads)
-            for id in spans.runs():
-                yield f"{document.place}:{id}", None, partial(_trajectory, id, spans, heads)
+def _traces(document: Document) -> Iterator[Run | BadLine]:
+    with RecordGroups(_Span) as spans, RecordGroups(_Head) as heads:
+        for place, value in document.values():
+            is_head = isinstance(value, dict) and value.get("object") == _TRACE
+            record: _Head | _Span | BadLine = (
+                record_at(place, value, _Head) if is_head else record_at(place, value, _Span)
+            )
+            if isinstance(record, BadLine):
+                yield record
+            elif isinstance(record, _Head):
+                heads.add(record.id, record)
+            else:
+                spans.add(record.trace_id, record)
+        for id in spans.runs():
+            yield f"{document.place}:{id}", None, partial(_trajectory, id, spans, heads)
 
 
 def _matches_format(file: Source) -> bool:
@@ -102,29 +99,6 @@ def _matches_format(file: Source) -> bool:
         and first.get("object") in (_TRACE, _SPAN)
         and ("span_data" in first or "workflow_name" in first)
     )
-
-
-def _sort(
-    document: Document, spans: RecordGroups[_Span], heads: RecordGroups[_Head]
-) -> Iterator[BadLine]:
-    """Adds the spans and the heads to their traces; yields the records that are neither."""
-    for place, value in document.records():
-        if isinstance(value, BadLine):
-            yield value
-            continue
-        for one in value if isinstance(value, list) else (value,):
-            if isinstance(one, dict) and one.get("object") == _TRACE:
-                head = read_record(place, partial(as_record, one, _Head))
-                if isinstance(head, BadLine):
-                    yield head
-                else:
-                    heads.add(head.id, head)
-                continue
-            span = read_record(place, partial(as_record, one, _Span))
-            if isinstance(span, BadLine):
-                yield span
-            else:
-                spans.add(span.trace_id, span)
 
 
 def _trajectory(

@@ -16,20 +16,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from prill.actions.phone import TAP_DISTANCE, dual_point
 from prill.datasets.reading.images import ImageFolder, ImageStore, image_store, image_suffix
-from prill.datasets.reading.records import UNREADABLE, json_or_none, read_file, read_record
+from prill.datasets.reading.records import decode_json, json_or_none, read_file, read_record
 from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tfrecord import begins_tfrecord, parse_example, read_records
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, open_lines, read_lines
-from prill.types import Action, Observation, Point, Step, Task, Trajectory
+from prill.types import Action, Observation, Point, Step, StrPath, Task, Trajectory
 
 SETS = ("google_apps", "install", "web_shopping", "general", "single")
 # results/action_type -> its name, and the kind of the action.
@@ -108,9 +106,7 @@ def _matches_format(file: Source) -> bool:
     )
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields every episode of a file, or of the files of a folder.
 
     Steps of an episode may come in any order and between those of others, but within one file. An
@@ -275,7 +271,7 @@ def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:
 # The files: records of the data set's fields, parsed into steps
 
 
-def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
+def read_steps(path: StrPath) -> Iterator[AitwStep | BadLine]:
     """Yields every step of one file, in order; a damaged file ends with one BadLine."""
     try:
         for place, record in _iter_records(path):
@@ -287,7 +283,7 @@ def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
         yield BadLine(str(path), str(path), f"cannot be read further: {error}", b"")
 
 
-def _iter_records(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+def _iter_records(path: StrPath) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
     """Yields every record with its position; a text in place of a record is an error message."""
     with open_lines(path) as file:
         head = file.read(12)
@@ -298,7 +294,7 @@ def _iter_records(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str,
     raise UsageError(f"{path}: neither TFRecord nor JSON")
 
 
-def _tfrecord(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+def _tfrecord(path: StrPath) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
     number = 0
     with open_lines(path) as file:
         records = read_records(file, str(path), check_data=not isinstance(file, gzip.GzipFile))
@@ -317,7 +313,7 @@ def _tfrecord(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any
                 yield f"{path}: record {number}", str(error)
 
 
-def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+def _json(path: StrPath) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
     if _has_lines(path):
         for line in read_lines(path):
             yield from _decoded(f"{path}:{line.number}", line.data)
@@ -330,7 +326,7 @@ def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | 
         yield from _decoded(str(path), data)
 
 
-def _has_lines(path: str | PathLike[str]) -> bool:
+def _has_lines(path: StrPath) -> bool:
     """Returns whether a file is JSON Lines: by name, or as a value is followed by another line."""
     if ".jsonl" in fspath(path):
         return True
@@ -341,8 +337,8 @@ def _has_lines(path: str | PathLike[str]) -> bool:
 
 def _decoded(place: str, data: bytes) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
     try:
-        value = msgspec.json.decode(data)
-    except UNREADABLE as error:
+        value = decode_json(data, object)
+    except InputError as error:
         yield place, f"not valid JSON ({error})"
         return
     yield from _records(place, value)

@@ -9,53 +9,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from os import PathLike
 
 import msgspec
 
 from prill.actions.ending import claim_in, with_claim
-from prill.datasets.reading.records import find_rows, read_rows
+from prill.datasets.reading.records import Record, find_rows, read_rows
 from prill.datasets.reading.sources import Source
 from prill.io.store import BadLine
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, Step, StrPath, Task, Trajectory
 
 # The screen size is not recorded. Boxes of most runs end at the size of the Pixel 6 that
 # AndroidWorld specifies.
 _SCREEN = (1080, 2400)
 _KINDS = {
-    "click": "click",
-    "double_tap": "double_click",
-    "long_press": "long_press",
-    "input_text": "type",
-    "scroll": "scroll",
-    "swipe": "swipe",
-    "navigate_back": "back",
-    "navigate_home": "home",
-    "open_app": "open",
-    "keyboard_enter": "press",
-    "wait": "wait",
-    "answer": "answer",
-    "status": "stop",
-}
+    "click": "click", "double_tap": "double_click", "long_press": "long_press",
+    "input_text": "type", "scroll": "scroll", "swipe": "swipe", "navigate_back": "back",
+    "navigate_home": "home", "open_app": "open", "keyboard_enter": "press", "wait": "wait",
+    "answer": "answer", "status": "stop",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Element:
+class _Element(Record):
     t: str
     cls: str
     b: tuple[float, float, float, float]
     chk: bool = False
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(Record):
     action: str
     ui: tuple[_Element, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(Record):
     id: str
     task: str
     goal: str
@@ -66,14 +52,12 @@ class _Row:
     final_ui: tuple[_Element, ...] | None = None
 
 
-@dataclass(frozen=True)
-class _Labels:
+class _Labels(Record):
     id: str
     oracle_reward: float | None
 
 
-@dataclass(frozen=True)
-class _Command:
+class _Command(Record):
     action_type: str
     index: int | None = None
     text: str | None = None
@@ -100,7 +84,7 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+def load(folder: StrPath) -> Iterator[Trajectory | BadLine]:
     """Yields every run, without its outcome.
 
     A narrative is the caption of one step; elements are the text of an observation.
@@ -108,7 +92,7 @@ def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     return read_rows(find_rows(folder, "trajectories"), _Row, _trajectory)
 
 
-def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(folder: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields one label of source `oracle` for each run.
 
     Success is a reward of exactly 1; a missing reward is undecided.

@@ -11,23 +11,21 @@ they happened in the same run. Calls of the harness computer-1 are read by
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import msgspec
+from msgspec import structs
 
 from prill.actions.tool_calls import fraction, parsed, screen_size, scroll_direction, tool_action
-from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.images import RecordImages, image_size_or_none, read_runs
-from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
+from prill.datasets.reading.records import Record, date_in, decode_json, read_file
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.types import Action, Point, Task, Trajectory, Verdict
+from prill.types import Action, Point, StrPath, Task, Trajectory
 
 # the id prefix of the harness's own call, before the agent gets the task
 _START = "call_start_url_navigation"
@@ -35,52 +33,44 @@ _MARK = b"ATIF-v"  # the prefix of `schema_version`
 _Number = TypeVar("_Number", int, float)
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(Record):
     path: str
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Record):
     type: str = "text"
     text: str | None = None
     source: _Source | None = None
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(Record):
     function_name: str
     tool_call_id: str | None = None
     arguments: dict[str, object] | str | None = None
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(Record):
     source_call_id: str | None = None
     content: str | tuple[_Part, ...] | None = None
 
 
-@dataclass(frozen=True)
-class _Results:
+class _Results(Record):
     results: tuple[_Result, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Metrics:
+class _Metrics(Record):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True)
-class _Totals:
+class _Totals(Record):
     total_prompt_tokens: int | None = None
     total_completion_tokens: int | None = None
     total_cost_usd: float | None = None
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(Record):
     source: Literal["system", "user", "agent"]
     message: str | tuple[_Part, ...] | None = None
     reasoning_content: str | None = None
@@ -90,15 +80,13 @@ class _Step:
     timestamp: object = None
 
 
-@dataclass(frozen=True)
-class _Agent:
+class _Agent(Record):
     name: str
     model_name: str | None = None
     tool_definitions: tuple[object, ...] | None = None
 
 
-@dataclass(frozen=True)
-class _Document:
+class _Document(Record):
     schema_version: str
     agent: _Agent
     steps: tuple[_Step, ...]
@@ -114,9 +102,7 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the run of a file, or of every ATIF document below a folder; other JSON files are
     skipped.
 
@@ -133,30 +119,6 @@ def load(
         ),
         images,
     )
-
-
-def annotate(
-    source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
-) -> Iterator[tuple[str, bytes]]:
-    """Yields the documents with verdicts in `extra`, which ATIF reserves for free use."""
-    ids = set[str]()
-    for path, name, data in _files(Path(source)):
-        document = (
-            data if isinstance(data, BadLine) else read_record(str(path), partial(_decoded, data))
-        )
-        if isinstance(document, BadLine) or isinstance(data, BadLine):
-            continue
-        judged = verdicts.get(
-            _unique(document.trajectory_id or document.session_id or name, ids), ()
-        )
-        if judged:
-            record = decode_json(data, dict[str, object])
-            extra = record.get("extra")
-            record["extra"] = {
-                **(extra if isinstance(extra, dict) else {}),
-                KEY: list(map(annotation, judged)),
-            }
-            yield f"{name}.json", msgspec.json.format(msgspec.json.encode(record), indent=2)
 
 
 def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
@@ -269,8 +231,10 @@ def _messages(step: _Step) -> Iterator[ChatMessage]:
     elif len(calls) == 1 and calls[0].function_name == COMPLETED and not _has_result(calls[0]):
         # If an agent ended without an action, its message is in the field for the action's result.
         output = "\n".join(text for result in results if (text := _text(result.content)))
-        calls = (replace(calls[0], arguments={"result": output}),)
-        results = tuple(replace(result, content=_pictures(result.content)) for result in results)
+        calls = (structs.replace(calls[0], arguments={"result": output}),)
+        results = tuple(
+            structs.replace(result, content=_pictures(result.content)) for result in results
+        )
     yield ChatMessage(
         role,
         _parts(step.message),

@@ -17,23 +17,18 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from prill.actions.tool_calls import fraction, tool_action
-from prill.datasets.annotations import KEY, annotation, browser_use_judgement, scored
 from prill.datasets.reading.chat import end_once
-from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
-from prill.datasets.reading.records import as_record, iso_date, read_record
+from prill.datasets.reading.images import RecordImages, Run, image_size_or_none, read_runs
+from prill.datasets.reading.records import Record, as_record, iso_date, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.io.store import BadLine
-from prill.types import Action, LabelRecord, Observation, Point, Step, Task, Trajectory, Verdict
+from prill.types import Action, LabelRecord, Observation, Point, Step, StrPath, Task, Trajectory
 
 _log = logging.getLogger(__name__)
 _PATTERNS = ("*.json", "*.json.gz")
@@ -42,16 +37,10 @@ _BEGIN = re.compile(
 )
 # Action names that mean something else, or nothing, elsewhere.
 _KINDS = {
-    "switch": "focus_tab",
-    "close": "close_tab",
-    "input": "type",
-    "select_dropdown": "select",
-    "scroll_up": "scroll",
-    "scroll_down": "scroll",
-    "find_text": "scroll",
-    "scroll_to_text": "scroll",
-    "drag_drop": "drag",
-}
+    "switch": "focus_tab", "close": "close_tab", "input": "type", "select_dropdown": "select",
+    "scroll_up": "scroll", "scroll_down": "scroll", "find_text": "scroll",
+    "scroll_to_text": "scroll", "drag_drop": "drag",
+}  # fmt: skip
 _REQUEST = re.compile(r"<user_request>\s*(.*?)\s*</user_request>", re.DOTALL)
 _PAGE = re.compile(r"<browser_state>\s*(.*?)\s*</browser_state>", re.DOTALL)
 _PAGES_ABOVE = re.compile(r"<page_info>\s*([\d.]+) pages above")
@@ -60,21 +49,18 @@ _PICTURE = re.compile(r"step_\d{1,9}\.png")
 _FOLDER = "browser_use_agent_"
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(Record):
     x: float | None = None
     y: float | None = None
     width: float | None = None
     height: float | None = None
 
 
-@dataclass(frozen=True)
-class _Coordinates:
+class _Coordinates(Record):
     center: _Place | None = None
 
 
-@dataclass(frozen=True)
-class _Element:
+class _Element(Record):
     """An element; newer files have `node_name`, `bounds`, `ax_name`, older ones the others."""
 
     node_name: str | None = None
@@ -86,8 +72,7 @@ class _Element:
     viewport_info: _Place | None = None
 
 
-@dataclass(frozen=True)
-class HistoryState:
+class _HistoryState(Record):
     """The state before the actions of a reply."""
 
     url: str | None = None
@@ -96,29 +81,25 @@ class HistoryState:
     interacted_element: tuple[_Element | None, ...] | None = None
 
 
-@dataclass(frozen=True)
-class _Thoughts:
+class _Thoughts(Record):
     thinking: str | None = None
     evaluation_previous_goal: str | None = None
     memory: str | None = None
     next_goal: str | None = None
 
 
-@dataclass(frozen=True)
 class _Output(_Thoughts):
     action: tuple[dict[str, dict[str, object] | None], ...] = ()
     current_state: _Thoughts | None = None
 
 
-@dataclass(frozen=True)
-class _Judgement:
+class _Judgement(Record):
     verdict: bool | None = None
     reasoning: str | None = None
     failure_reason: str | None = None
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(Record):
     is_done: bool | None = None
     success: bool | None = None
     error: str | None = None
@@ -127,27 +108,24 @@ class _Result:
     metadata: dict[str, object] | None = None
 
 
-@dataclass(frozen=True)
-class _Times:
+class _Times(Record):
     step_start_time: float | None = None
 
 
-@dataclass(frozen=True)
-class HistoryItem:
+class _HistoryItem(Record):
     """One model reply: the state before it, and a result for each of its actions."""
 
-    state: HistoryState
+    state: _HistoryState
     result: tuple[_Result, ...]
     model_output: _Output | None = None
     metadata: _Times | None = None
     state_message: str | None = None
 
 
-@dataclass(frozen=True)
-class History:
+class _History(Record):
     """A history as browser-use writes it, limited to the fields that are read."""
 
-    history: tuple[HistoryItem, ...]
+    history: tuple[_HistoryItem, ...]
 
 
 def recognise(source: Source) -> bool:
@@ -155,9 +133,7 @@ def recognise(source: Source) -> bool:
     return source.has(_matches_format, *_PATTERNS)
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the run of a file, or of every history below a folder.
 
     The id is the file's path without suffix.
@@ -167,73 +143,44 @@ def load(
     file. Missing ones are left out, with one warning.
     """
     warned = False
-    with image_store(images) as store:
-        for document in read_documents(source, _matches_format, *_PATTERNS):
-            if isinstance(document, BadLine):
-                yield document
-                continue
-            unpacked = RecordImages(store, document.path.parent)
-            reader = HistoryReader(document.path.parent, unpacked)
-            yield read_record(document.place, partial(_trajectory, document, reader))
-            unpacked.next_record()
-            if reader.missing and not warned:
-                _log.warning(
-                    "%s: pictures are missing, the first is %s", document.place, reader.missing[0]
-                )
-                warned = True
+
+    def read(document: Document, unpacked: RecordImages) -> Trajectory:
+        nonlocal warned
+        reader = _HistoryReader(document.path.parent, unpacked)
+        trajectory = reader.trajectory(document.name, _history(document))
+        if reader.missing and not warned:
+            _log.warning(
+                "%s: pictures are missing, the first is %s", document.place, reader.missing[0]
+            )
+            warned = True
+        return trajectory
+
+    def runs(document: Document) -> Iterator[Run]:
+        yield document.place, document.path.parent, partial(read, document)
+
+    return read_runs(read_documents(source, _matches_format, _PATTERNS, runs), images)
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the agent's claim of success (source `self-report`), and the verdict of browser-use's
     judge (source `llm-judge`).
     """
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        if isinstance(document, BadLine):
-            yield document
-            continue
-        history = read_record(document.place, partial(_history, document))
-        yield from [history] if isinstance(history, BadLine) else _labels(document.name, history)
-
-
-def annotate(
-    source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
-) -> Iterator[tuple[str, bytes]]:
-    """Yields the histories that have verdicts.
-
-    The last result gets the verdict in `judgement`, and all verdicts with reasons in `metadata`.
-
-    An unscored verdict leaves `judgement` unchanged, since browser-use cannot express it.
-    """
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        judged = () if isinstance(document, BadLine) else verdicts.get(document.name, ())
-        if isinstance(document, BadLine) or not judged:
-            continue
-        record = as_record(document.only, dict[str, Any])
-        results = [result for item in record["history"] for result in item.get("result") or ()]
-        if results:
-            last = results[-1]
-            last["metadata"] = {**(last.get("metadata") or {}), KEY: list(map(annotation, judged))}
-            if (verdict := scored(judged)) is not None:
-                last["judgement"] = browser_use_judgement(verdict)
-            yield (
-                f"{document.name}.json",
-                msgspec.json.format(msgspec.json.encode(record), indent=2),
-            )
+    return read_documents(source, _matches_format, _PATTERNS, _labels)
 
 
 def _matches_format(source: Source) -> bool:
     return _BEGIN.match(source.head) is not None
 
 
-def _history(document: Document) -> History:
-    return as_record(document.only, History)
+def _history(document: Document) -> _History:
+    return as_record(document.only, _History)
 
 
-def _trajectory(document: Document, reader: HistoryReader) -> Trajectory:
-    return reader.trajectory(document.name, _history(document))
-
-
-def _labels(id: str, history: History) -> Iterator[LabelRecord]:
+def _labels(document: Document) -> Iterator[LabelRecord | BadLine]:
+    id, history = document.name, read_record(document.place, partial(_history, document))
+    if isinstance(history, BadLine):
+        yield history
+        return
     results = [result for item in history.history for result in item.result]
     done = next((result for result in reversed(results) if result.is_done), None)
     if done is not None and done.success is not None:
@@ -248,14 +195,14 @@ def _labels(id: str, history: History) -> Iterator[LabelRecord]:
         )
 
 
-class HistoryReader:
+class _HistoryReader:
     """Reads one history; `missing` lists the screenshots that were not found."""
 
     def __init__(self, folder: Path, images: RecordImages) -> None:
         self._folder, self._images = folder, images
         self.missing: list[str] = []
 
-    def trajectory(self, id: str, history: History) -> Trajectory:
+    def trajectory(self, id: str, history: _History) -> Trajectory:
         """Returns the run of a history."""
         items = history.history
         # Later messages contain page text before the request; the first does not.
@@ -289,7 +236,7 @@ class HistoryReader:
         )
 
     def _steps(
-        self, item: HistoryItem, extracted: str | None
+        self, item: _HistoryItem, extracted: str | None
     ) -> Iterator[tuple[Step, _Result | None]]:
         if item.model_output is None:
             return
@@ -306,13 +253,13 @@ class HistoryReader:
             action = _action(name, values or {}, element, point if i == 0 else None)
             yield Step(observation, action, _thought(item.model_output) if i == 0 else None), result
 
-    def _observation(self, item: HistoryItem, extracted: str | None) -> Observation:
+    def _observation(self, item: _HistoryItem, extracted: str | None) -> Observation:
         texts = [text for text in (extracted, _first(_PAGE, item.state_message)) if text]
         return Observation(
             self.picture(item.state), text="\n\n".join(texts) or None, url=item.state.url or None
         )
 
-    def picture(self, state: HistoryState) -> str | None:
+    def picture(self, state: _HistoryState) -> str | None:
         """Returns the file of a state's screenshot; None if there is none."""
         if state.screenshot:
             return self._images.file(f"data:image/png;base64,{state.screenshot}")

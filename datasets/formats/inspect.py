@@ -18,17 +18,16 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
+from msgspec import field, structs
 
 from prill.actions.tool_calls import tool_action
-from prill.datasets.annotations import annotation_name, inspect_score
+from prill.datasets.annotations import Judged, inspect_score
 from prill.datasets.reading.archives import Archive
 from prill.datasets.reading.chat import (
     LOOKS,
@@ -40,11 +39,21 @@ from prill.datasets.reading.chat import (
     count_tokens,
 )
 from prill.datasets.reading.images import RecordImages, image_store
-from prill.datasets.reading.records import UNREADABLE, as_record, date_in, read_file, read_record
+from prill.datasets.reading.records import (
+    MAX_FILE_VALUES,
+    UNREADABLE,
+    Record,
+    as_record,
+    date_in,
+    decode_json,
+    read_file,
+    read_record,
+)
 from prill.datasets.reading.sources import Source, find_files
 from prill.errors import InputError
+from prill.io.lines import check_values
 from prill.io.store import BadLine
-from prill.types import Action, LabelRecord, Task, Trajectory, Verdict
+from prill.types import Action, LabelRecord, StrPath, Task, Trajectory
 
 _Made = TypeVar("_Made")
 _PATTERNS = ("*.eval", "*.json")
@@ -58,18 +67,11 @@ _JSON_LOG = re.compile(
 _NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _COMPUTER, _SUBMIT = "computer", "submit"
 _GRADES = {
-    "C": True,
-    "I": False,
-    "N": False,
-    "yes": True,
-    "no": False,
-    "true": True,
-    "false": False,
-}
+    "C": True, "I": False, "N": False, "yes": True, "no": False, "true": True, "false": False,
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Record):
     type: str = "text"
     text: str | None = None
     image: str | None = None
@@ -78,20 +80,17 @@ class _Part:
     redacted: bool = False
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(Record):
     function: str
     id: str | None = None
     arguments: dict[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _ToolError:
+class _ToolError(Record):
     message: str = ""
 
 
-@dataclass(frozen=True)
-class _Message:
+class _Message(Record):
     role: str
     content: str | tuple[_Part, ...] = ""
     tool_calls: tuple[_Call, ...] | None = None
@@ -100,24 +99,20 @@ class _Message:
     error: _ToolError | None = None
 
 
-@dataclass(frozen=True)
-class _Score:
+class _Score(Record):
     value: object = None
     explanation: str | None = None
 
 
-@dataclass(frozen=True)
-class _Error:
+class _Error(Record):
     message: str = ""
 
 
-@dataclass(frozen=True)
-class _Limit:
+class _Limit(Record):
     type: str
 
 
-@dataclass(frozen=True)
-class _Sample:
+class _Sample(Record):
     id: str | int
     epoch: int = 1
     input: str | tuple[_Message, ...] = ""
@@ -132,20 +127,17 @@ class _Sample:
     started_at: str | None = None
 
 
-@dataclass(frozen=True)
-class _Eval:
+class _Eval(Record):
     model: str | None = None
     task: str = ""
     created: str | None = None
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(Record):
     eval: _Eval
 
 
-@dataclass(frozen=True)
-class _Log:
+class _Log(Record):
     eval: _Eval
     samples: tuple[_Sample, ...] | None = None
 
@@ -155,9 +147,7 @@ def recognise(source: Source) -> bool:
     return source.has(_matches_format, *_PATTERNS)
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the samples of a log, or of every log below a folder.
 
     Ids are `<log>/<sample>/<epoch>`.
@@ -176,7 +166,7 @@ def load(
         yield from _each(source, make)
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the scores as labels: C is success, I and N are failure, P is undecided.
 
     A number of 0.5 or more is success.
@@ -188,45 +178,46 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
         yield from [labels] if isinstance(labels, BadLine) else labels
 
 
-def annotate(
-    source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
-) -> Iterator[tuple[str, bytes]]:
-    """Yields the logs that have verdicts, with a score for each judge in their samples and sample
-    summaries.
+def annotate(source: StrPath, judged: Judged, found: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Yields the logs that have verdicts, by their names below the source, with a score for each
+    judge in their samples and sample summaries, and adds the ids of these samples to `found`.
 
     The metrics of the whole log, which belong to its own scorers, are unchanged. Archives are
     written with deflate, which every version reads.
     """
     for path, log in find_files(source, _matches_format, *_PATTERNS):
-        if not any(id.startswith(f"{log}/") for id in verdicts):
+        if not any(id.startswith(f"{log}/") for id in judged):
             continue
         if not Source(path).head.startswith(b"PK"):
-            yield f"{log}{path.suffix}", _scored(read_file(path), log, verdicts)
+            yield f"{log}{path.suffix}", _scored(read_file(path), log, judged, found)
             continue
         file = io.BytesIO()
         with Archive(path) as archive, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
             for name in archive.names:
                 archive.next_record()
                 data = archive.read(name)
-                holds_scores = _SAMPLE.fullmatch(name) or _SUMMARIES.fullmatch(name)
-                packed.writestr(name, _scored(data, log, verdicts) if holds_scores else data)
+                if _SAMPLE.fullmatch(name) or _SUMMARIES.fullmatch(name):
+                    data = _scored(data, log, judged, found)
+                packed.writestr(name, data)
         yield f"{log}{path.suffix}", file.getvalue()
 
 
-def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) -> bytes:
+def _scored(data: bytes, log: str, judged: Judged, found: set[str]) -> bytes:
     """Returns a log, a sample or a list of samples with scores; broken data stays unchanged."""
     try:
+        check_values(data, MAX_FILE_VALUES)
         record = json.loads(data)  # the standard library accepts NaN, which these logs contain
-    except (ValueError, RecursionError):
+    except (*UNREADABLE, ValueError):
         return data
     samples = record.get("samples", [record]) if isinstance(record, dict) else record
     for sample in samples if isinstance(samples, list) else ():
-        if isinstance(sample, dict) and (
-            judged := verdicts.get(f"{log}/{sample.get('id')}/{sample.get('epoch', 1)}")
-        ):
-            there = sample.get("scores")
-            ours = {annotation_name(one): inspect_score(one) for one in judged}
-            sample["scores"] = {**(there if isinstance(there, dict) else {}), **ours}
+        if isinstance(sample, dict):
+            id = f"{log}/{sample.get('id')}/{sample.get('epoch', 1)}"
+            if id in judged:
+                found.add(id)
+                there = sample.get("scores")
+                ours = {name: inspect_score(one) for name, one in judged[id].items()}
+                sample["scores"] = {**(there if isinstance(there, dict) else {}), **ours}
     return json.dumps(record).encode()
 
 
@@ -240,7 +231,7 @@ def _matches_format(source: Source) -> bool:
 
 
 def _each(
-    source: str | PathLike[str], make: Callable[[str, _Eval, _Sample], _Made]
+    source: StrPath, make: Callable[[str, _Eval, _Sample], _Made]
 ) -> Iterator[_Made | BadLine]:
     """Yields the result of `make` for each sample.
 
@@ -292,20 +283,16 @@ def _document(path: Path) -> _Log:
 def _read(archive: Archive, name: str, type_: type[_Made]) -> _Made:
     data = archive.read(name)
     try:
-        return msgspec.json.decode(data, type=type_)
-    except UNREADABLE as error:
+        return decode_json(data, type_)
+    except InputError:
         if b"NaN" not in data and b"Infinity" not in data:
-            raise InputError(str(error)) from None
+            raise
     return as_record(_decoded(data), type_)
 
 
 def _decoded(data: bytes) -> object:
-    try:
-        return msgspec.json.decode(
-            _NO_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", data)
-        )
-    except UNREADABLE as error:
-        raise InputError(str(error)) from None
+    replaced = _NO_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", data)
+    return decode_json(replaced, object)
 
 
 def _sample(archive: Archive, name: str) -> _Sample:
@@ -330,7 +317,7 @@ def _sample(archive: Archive, name: str) -> _Sample:
     messages = tuple(
         message for start, end in refs for message in pool[max(0, start) : max(0, end)]
     )
-    return replace(
+    return structs.replace(
         sample, messages=messages, attachments={str(i): text for i, text in enumerate(texts)}
     )
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
 
 import msgspec
+from msgspec.structs import replace
 
 from prill.datasets.reading.anthropic import is_message
 from prill.datasets.reading.anthropic import messages as chat_messages
@@ -27,15 +26,14 @@ from prill.datasets.reading.chat import ChatMessage, TokenUsage, count_tokens
 from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, Run, read_runs
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, to_trajectory
-from prill.datasets.reading.records import as_record, date_in, read_record
+from prill.datasets.reading.records import Record, date_in, record_at
 from prill.datasets.reading.responses import is_item
 from prill.datasets.reading.responses import messages as item_messages
-from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.sources import JSON_FILES, Document, Source, read_documents
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Trajectory
+from prill.types import LabelRecord, StrPath, Trajectory
 
-_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _ROLES = {
     "human": "user",
     "ai": "assistant",
@@ -44,40 +42,27 @@ _ROLES = {
     "HumanMessage": "user",
 }
 _TEXTS = (
-    "input",
-    "question",
-    "query",
-    "task",
-    "goal",
-    "prompt",
-    "output",
-    "answer",
-    "result",
-    "text",
+    "input", "question", "query", "task", "goal", "prompt", "output", "answer", "result", "text",
     "content",
-)
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Feedback:
+class _Feedback(Record):
     n: int | None = None
     avg: float | None = None
 
 
-@dataclass(frozen=True)
-class _Metadata:
+class _Metadata(Record):
     ls_model_name: str | None = None
     usage_metadata: TokenUsage | None = None
 
 
-@dataclass(frozen=True)
-class _Extra:
+class _Extra(Record):
     tool_call_id: str | None = None
     metadata: _Metadata | None = None
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(Record):
     id: str
     run_type: str
     name: str = ""
@@ -98,8 +83,7 @@ class _Run:
         return self.trace_id or self.id
 
 
-@dataclass(frozen=True)
-class _FeedbackRecord:
+class _FeedbackRecord(Record):
     """Feedback on a run."""
 
     key: str
@@ -111,70 +95,54 @@ class _FeedbackRecord:
 
 def recognise(source: Source) -> bool:
     """Returns whether the keys of the first record are those of a run."""
-    return source.has(_matches_format, *_PATTERNS)
+    return source.has(_matches_format, *JSON_FILES)
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the traces of a file, or of the files below a folder, each by its id.
 
     All runs of a trace must be in one file.
     """
-    return read_runs(_traces(source), images)
+    return read_runs(read_documents(source, _matches_format, JSON_FILES, _traces), images)
 
 
-def _traces(source: str | PathLike[str]) -> Iterator[Run | BadLine]:
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        if isinstance(document, BadLine):
-            yield document
-            continue
-        with RecordGroups(_Run) as runs:
-            for item in _records(document):
-                if isinstance(item, BadLine):
-                    yield item
-                elif isinstance(item, _Run):
-                    runs.add(item.trace, item)
-            for id in runs.runs():
-                yield f"{document.place}:{id}", None, partial(_trajectory, id, runs)
+def _traces(document: Document) -> Iterator[Run | BadLine]:
+    with RecordGroups(_Run) as runs:
+        for item in _records(document):
+            if isinstance(item, BadLine):
+                yield item
+            elif isinstance(item, _Run):
+                runs.add(item.trace, item)
+        for id in runs.runs():
+            yield f"{document.place}:{id}", None, partial(_trajectory, id, runs)
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the feedback on the first run of a trace as labels, each key a source.
 
     A score of at least 0.5 and at most 1 is success.
     """
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        if isinstance(document, BadLine):
-            yield document
-            continue
-        roots: dict[str, str] = {}  # the traces by the ids of their first runs
-        with RecordGroups(_FeedbackRecord) as feedback, RecordGroups(_Run) as rated:
-            for item in _records(document):
-                if isinstance(item, BadLine):
-                    yield item
-                elif isinstance(item, _FeedbackRecord):
-                    feedback.add("", item)
-                elif item.parent_run_id is None:
-                    roots[item.id] = item.trace
-                    rated.add(item.trace, replace(item, inputs=None, outputs=None, extra=None))
-            for one in feedback.records():
-                id = roots.get(one.run_id or "") or (one.trace_id if one.run_id is None else None)
-                if id is not None:
-                    yield LabelRecord(
-                        id=id,
-                        success=_success(one.score),
-                        source=one.key,
-                        note=_note(one.score, one.comment),
-                    )
-            for root in rated.records():
-                for key, stats in (root.feedback_stats or {}).items():
-                    yield LabelRecord(
-                        id=root.trace,
-                        success=_success(stats.avg),
-                        source=key,
-                        note=_note(stats.avg, None),
-                    )
+    yield from read_documents(source, _matches_format, JSON_FILES, _labels)
+
+
+def _labels(document: Document) -> Iterator[LabelRecord | BadLine]:
+    roots: dict[str, str] = {}  # the traces by the ids of their first runs
+    with RecordGroups(_FeedbackRecord) as feedback, RecordGroups(_Run) as rated:
+        for item in _records(document):
+            if isinstance(item, BadLine):
+                yield item
+            elif isinstance(item, _FeedbackRecord):
+                feedback.add("", item)
+            elif item.parent_run_id is None:
+                roots[item.id] = item.trace
+                rated.add(item.trace, replace(item, inputs=None, outputs=None, extra=None))
+        for one in feedback.records():
+            id = roots.get(one.run_id or "") or (one.trace_id if one.run_id is None else None)
+            if id is not None:
+                yield _label(id, one.key, one.score, one.comment)
+        for root in rated.records():
+            for key, stats in (root.feedback_stats or {}).items():
+                yield _label(root.trace, key, stats.avg)
 
 
 def _matches_format(file: Source) -> bool:
@@ -184,17 +152,14 @@ def _matches_format(file: Source) -> bool:
 
 def _records(document: Document) -> Iterator[_Run | _FeedbackRecord | BadLine]:
     """Yields the runs, each with its trace and without its children, which follow, and feedback."""
-    for place, value in document.records():
-        waiting = deque(value if isinstance(value, list) else (value,))
+    for place, value in document.values():
+        waiting = deque([value])
         while waiting:
             one = waiting.popleft()
-            if isinstance(one, BadLine):
-                yield one
-                continue
             if isinstance(one, dict) and "key" in one and "run_type" not in one:
-                yield read_record(place, partial(as_record, one, _FeedbackRecord))
+                yield record_at(place, one, _FeedbackRecord)
                 continue
-            run = read_record(place, partial(as_record, one, _Run))
+            run = record_at(place, one, _Run)
             if isinstance(run, BadLine):
                 yield run
                 continue
@@ -386,10 +351,10 @@ def _plain_text(values: dict[str, object] | None) -> str | None:
     return None if is_empty or "messages" in values else msgspec.json.encode(values).decode()
 
 
-def _success(score: float | bool | None) -> bool | None:
-    return score >= 0.5 if score is not None and 0 <= score <= 1 else None
-
-
-def _note(score: float | bool | None, comment: str | None) -> str | None:
+def _label(
+    id: str, source: str, score: float | bool | None, comment: str | None = None
+) -> LabelRecord:
+    success = score >= 0.5 if score is not None and 0 <= score <= 1 else None
     parts = (f"score {score:g}" if score is not None and score not in (0, 1) else None, comment)
-    return "; ".join(part for part in parts if part) or None
+    note = "; ".join(part for part in parts if part) or None
+    return LabelRecord(id=id, success=success, source=source, note=note)

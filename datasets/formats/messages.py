@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from os import PathLike
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.anthropic import is_message, messages, read_call
@@ -25,6 +25,7 @@ from prill.datasets.reading.chat import LOOKS, TokenUsage, conversation, count_t
 from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, read_runs
 from prill.datasets.reading.records import (
+    Record,
     date_in,
     decode_json,
     decoded_lines,
@@ -32,25 +33,22 @@ from prill.datasets.reading.records import (
     read_record,
 )
 from prill.datasets.reading.responses import is_item
-from prill.datasets.reading.sources import Source, find_files, read_document
+from prill.datasets.reading.sources import JSON_FILES, Source, find_files, read_document
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import Platform, Task, Trajectory
+from prill.types import Platform, StrPath, Task, Trajectory
 
-_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _TRANSCRIPT = re.compile(r"(?:^|/)transcript$")
 _STARTED = re.compile(r"\A(\d{8})-(\d{6})")
 # keys of records that hold messages as a part
 _OTHERS = frozenset({"custom_id", "prompt", "completion", "steps", "history"})
 
 
-@dataclass(frozen=True)
-class _Thread:
+class _Thread(Record):
     previous_message_id: str | None = None
 
 
-@dataclass(frozen=True)
-class _Record:
+class _Record(Record):
     messages: list[object]
     thread: _Thread | None = None
     id: str | None = None
@@ -60,8 +58,7 @@ class _Record:
     response: dict[str, object] | None = None
 
 
-@dataclass(frozen=True)
-class _Meta:
+class _Meta(Record):
     model: str | None = None
     task: str | None = None
     started: str | None = None
@@ -72,7 +69,7 @@ class _Run:
     id: str
     messages: list[object]
     record: _Record = field(default_factory=lambda: _Record([]))
-    meta: _Meta = _Meta()
+    meta: _Meta = field(default_factory=_Meta)
 
 
 class _Threads:
@@ -131,9 +128,7 @@ def _follows(record: _Record) -> str | None:
     return record.thread.previous_message_id if record.thread else None
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the runs of a file, or of the files below a folder.
 
     Ids are the records' own, else the path of the file (for a transcript, of its folder), with
@@ -145,7 +140,7 @@ def load(
     return read_runs(
         (
             run if isinstance(run, BadLine) else (place, path.parent, partial(_trajectory, run))
-            for path, name in find_files(source, _matches_format, *_PATTERNS)
+            for path, name in find_files(source, _matches_format, *JSON_FILES)
             for place, run in _runs(path, name)
         ),
         images,
@@ -154,7 +149,7 @@ def load(
 
 def recognise(source: Source) -> bool:
     """Returns whether records have a role and content, or a list of such under `messages`."""
-    return source.has(_matches_format, *_PATTERNS)
+    return source.has(_matches_format, *JSON_FILES)
 
 
 def _matches_format(file: Source) -> bool:
@@ -282,8 +277,9 @@ def _record(value: object) -> _Record:
 
 
 def _meta(path: Path) -> _Meta:
+    file = path.parent / "meta.json"
     try:
-        return decode_json(read_file(path.parent / "meta.json"), _Meta)
+        return decode_json(read_file(file), _Meta) if file.is_file() else _Meta()
     except InputError:
         return _Meta()
 

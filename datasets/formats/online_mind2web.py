@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,11 +28,11 @@ import msgspec
 from prill.actions.ending import claim_in, with_claim
 from prill.actions.tool_calls import detect_kind, fraction, tool_action
 from prill.datasets.reading.images import image_size_or_none
-from prill.datasets.reading.records import decode_json, image_in, read_file, read_rows
-from prill.datasets.reading.sources import Source
+from prill.datasets.reading.records import Record, decode_json, image_in, read_file, read_rows
+from prill.datasets.reading.sources import Source, members
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, open_lines
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, Step, StrPath, Task, Trajectory
 
 _Size = tuple[float, float] | None
 _Result = TypeVar("_Result")
@@ -55,13 +54,11 @@ _SCROLL = re.compile(rf"delta_x={_NUMBER},\s*delta_y={_NUMBER}")
 _OPTIONS = re.compile(r"Select option\(s\)\s*\[(.*)\]", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class _Judge:
+class _Judge(Record):
     score: float | None = None
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(Record):
     task_id: str | int
     task: str = ""
     confirmed_task: str = ""
@@ -102,7 +99,7 @@ def _matches_format(file: Source) -> bool:
     )
 
 
-def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath) -> Iterator[Trajectory | BadLine]:
     """Yields every run, without any verdict.
 
     Ids are `<agent>/<task_id>`; the agent is the folder of the tasks, or the file's name.
@@ -111,7 +108,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
         yield from _read(file, partial(_trajectory, file))
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields people's labels of source `human`, and judges' labels of source `llm-judge`.
 
     A human label of 2 (not executable) is undecided.
@@ -131,16 +128,16 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
         yield from _human_labels(root.parent / _HUMAN_FILE, agents, in_source=False)
 
 
-def _result_files(source: str | PathLike[str]) -> list[_ResultFile]:
+def _result_files(source: StrPath) -> list[_ResultFile]:
     root = Path(source).resolve()
     if not root.exists():
         raise UsageError(f"{source}: no such file or folder")
     if root.is_file():
         return [_result_file(root)]
-    files = [_result_file(path) for path in sorted(root.rglob("result.json"))]
+    files = [_result_file(path) for path in members(root, "**/result.json")]
     files += [
         _result_file(path)
-        for path in sorted(root.iterdir())
+        for path in members(root, "*")
         if path.name.endswith(_ROW_SUFFIXES) and _is_rows(path)
     ]
     if not files:

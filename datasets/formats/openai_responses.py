@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from os import PathLike
 
 from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, Run, read_runs
@@ -23,35 +22,24 @@ from prill.datasets.reading.responses import (
     parse_response,
     to_trajectory,
 )
-from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.sources import JSON_FILES, Document, Source, read_documents
 from prill.io.store import BadLine
-from prill.types import Trajectory
-
-_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
+from prill.types import StrPath, Trajectory
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the runs of a file, or of the files below a folder.
 
     Ids are those of the last response, else the file's path, with `#2`, `#3`… for further runs. The
     goal of a run without a user's text is empty. Coordinates are pixels of the image if no tool
     states the screen's size.
     """
-    return read_runs(
-        (
-            run
-            for document in read_documents(source, _matches_format, *_PATTERNS)
-            for run in ([document] if isinstance(document, BadLine) else _runs(document))
-        ),
-        images,
-    )
+    return read_runs(read_documents(source, _matches_format, JSON_FILES, _runs), images)
 
 
 def recognise(source: Source) -> bool:
     """Returns whether the source has a response with output, or an item that only this API has."""
-    return source.has(_matches_format, *_PATTERNS)
+    return source.has(_matches_format, *JSON_FILES)
 
 
 def _matches_format(file: Source) -> bool:

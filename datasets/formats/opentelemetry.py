@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike
 from typing import Literal
 
 import msgspec
@@ -30,20 +29,12 @@ from prill.datasets.reading.groups import RecordGroups
 from prill.datasets.reading.images import RecordImages, read_runs
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, to_trajectory
 from prill.datasets.reading.records import iso_date, read_record
-from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.spans import (
-    Span,
-    find_text,
-    is_span,
-    nested,
-    spans_in,
-    value_at,
-)
+from prill.datasets.reading.sources import JSON_FILES, Document, Source, read_documents
+from prill.datasets.reading.spans import Span, find_text, is_span, nested, spans_in, value_at
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Trajectory
+from prill.types import LabelRecord, StrPath, Trajectory
 
-_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _KIND, _OPERATION = "openinference.span.kind", "gen_ai.operation.name"
 _MESSAGES = (
     "llm.input_messages",
@@ -79,14 +70,11 @@ _Unread = tuple[str, Callable[[], _Trace]]
 
 def recognise(source: Source) -> bool:
     """Returns whether the first record has the ids of a trace and a span."""
-    return source.has(_matches_format, *_PATTERNS)
+    return source.has(_matches_format, *JSON_FILES)
 
 
 def load(
-    source: str | PathLike[str],
-    *,
-    images: str | PathLike[str] | None = None,
-    by: Literal["trace", "session"] = "trace",
+    source: StrPath, *, images: StrPath | None = None, by: Literal["trace", "session"] = "trace"
 ) -> Iterator[Trajectory | BadLine]:
     """Yields the traces of a file, or of the files below a folder; all spans of a trace must be in
     one file.
@@ -109,7 +97,7 @@ def load(
     )
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the evaluations of a trace as labels.
 
     A score of at least 0.5 and at most 1, or a positive label, is success.
@@ -137,12 +125,11 @@ def _matches_format(file: Source) -> bool:
     return is_span(listed[0] if isinstance(listed, list) and listed else value)
 
 
-def _traces(source: str | PathLike[str], by: str) -> Iterator[_Unread | BadLine]:
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        yield from [document] if isinstance(document, BadLine) else _of_document(document, by)
+def _traces(source: StrPath, by: str) -> Iterator[_Unread | BadLine]:
+    return read_documents(source, _matches_format, JSON_FILES, partial(_of_document, by))
 
 
-def _of_document(document: Document, by: str) -> Iterator[_Unread | BadLine]:
+def _of_document(by: str, document: Document) -> Iterator[_Unread | BadLine]:
     sessions: dict[str, str] = {}  # by trace
     with RecordGroups(Span) as groups:
         for place, value in document.records():
@@ -162,11 +149,11 @@ def _of_document(document: Document, by: str) -> Iterator[_Unread | BadLine]:
         for trace in groups.runs():
             runs.setdefault(sessions.get(trace, trace), []).append(trace)
         for id, traces in runs.items():
-            yield id, partial(_read, id, groups, traces)
 
+            def read(id: str = id, traces: list[str] = traces) -> _Trace:
+                return _Trace(id, sorted(groups.read(*traces), key=lambda span: span.start))
 
-def _read(id: str, groups: RecordGroups[Span], traces: list[str]) -> _Trace:
-    return _Trace(id, sorted(groups.read(*traces), key=lambda span: span.start))
+            yield id, read
 
 
 def _trajectory(read: Callable[[], _Trace], images: RecordImages) -> Trajectory:

@@ -18,17 +18,17 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from glob import escape
 from math import isfinite, nan
-from os import PathLike
 from pathlib import Path
 
 from prill.actions.ending import claim_in, with_claim
 from prill.actions.tool_calls import fraction, tool_action
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import (
+    Record,
     date_in,
     decode_json,
     find_rows,
@@ -37,11 +37,11 @@ from prill.datasets.reading.records import (
     read_record,
     read_rows,
 )
-from prill.datasets.reading.sources import Source
+from prill.datasets.reading.sources import Source, members
 from prill.errors import InputError, UsageError
 from prill.io.lines import valid_unicode
 from prill.io.store import BadLine, read_lines
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, Step, StrPath, Task, Trajectory
 
 # The virtual machine's screen size if neither a screenshot nor `args.json` states it: OSWorld's
 # default.
@@ -75,24 +75,15 @@ _KINDS = {
 }
 # Of several calls in one step, the most specific one determines the kind.
 _WEIGHTS = (
-    "drag",
-    "type",
-    "select",
-    "double_click",
-    "triple_click",
-    "right_click",
-    "click",
-    "scroll",
-    "press",
-    "hover",
-)
+    "drag", "type", "select", "double_click", "triple_click", "right_click", "click", "scroll",
+    "press", "hover",
+)  # fmt: skip
 # Some recorders break the quoting of copied text; the text is then everything between the brackets.
 _COPY_CALL = "pyperclip.copy("
 _PASTE = re.compile(r"\)[ \t]*\n[ \t]*pyautogui\.hotkey\('(?:ctrl|command)', 'v'\)")
 
 
-@dataclass(frozen=True)
-class _Turn:
+class _Turn(Record):
     action: str | dict[str, object] | None = None
     response: object = None
     screenshot_file: str | None = None
@@ -102,26 +93,22 @@ class _Turn:
     Error: str | None = None
 
 
-@dataclass(frozen=True)
-class _Example:
+class _Example(Record):
     instruction: str
 
 
-@dataclass(frozen=True)
-class _Args:
+class _Args(Record):
     model: str | None = None
     screen_width: float | None = None
     screen_height: float | None = None
 
 
-@dataclass(frozen=True)
-class _RowStep:
+class _RowStep(Record):
     thought: str | None = None
     action: str | None = None
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(Record):
     id: str
     domain: str
     goal: str
@@ -129,8 +116,7 @@ class _Row:
     agent: str | None = None
 
 
-@dataclass(frozen=True)
-class _Labels:
+class _Labels(Record):
     id: str
     oracle_reward: float | None = None
 
@@ -146,7 +132,7 @@ def recognise(source: Source) -> bool:
     return steps or any({"id", "domain", "goal", "steps"} <= file.keys for file in runs)
 
 
-def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath) -> Iterator[Trajectory | BadLine]:
     """Yields every run, without its outcome.
 
     Ids are the folders below the source, at least `<domain>/<example>`.
@@ -159,7 +145,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
         yield read_record(str(folder / "traj.jsonl"), partial(_trajectory, root, folder))
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields one label of source `oracle` per run.
 
     Success is a result of exactly 1, and the note keeps a fraction.
@@ -181,7 +167,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def _folders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder")
-    return sorted(path.parent for path in root.rglob("traj.jsonl"))
+    return sorted(path.parent for path in members(root, "**/traj.jsonl"))
 
 
 def _id(root: Path, folder: Path) -> str:
@@ -349,7 +335,7 @@ def _response(response: object) -> str | None:
 
 def _args(path: Path) -> _Args:
     try:
-        return decode_json(read_file(path), _Args)
+        return decode_json(read_file(path), _Args) if path.is_file() else _Args()
     except InputError:  # optional, not part of the record
         return _Args()
 
@@ -360,7 +346,7 @@ def _goal(root: Path, folder: Path, rows: list[_Turn]) -> str:
     name = f"evaluation_examples/*/{escape(parent.parent.name)}/{escape(parent.name)}.json"
     paths = [path for top in tops for path in top.glob(name)]
     for path in (*paths, parent / f"{parent.name}.json"):
-        if not path.exists():
+        if not path.is_file():
             continue
         try:
             return decode_json(read_file(path), _Example).instruction

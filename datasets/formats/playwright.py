@@ -14,19 +14,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
-
-import msgspec
 
 from prill.actions.tool_calls import fraction, scroll_direction, tool_action
 from prill.datasets.reading.archives import Archive
 from prill.datasets.reading.images import ImageFolder, image_store
-from prill.datasets.reading.records import UNREADABLE, iso_date, read_record
+from prill.datasets.reading.records import Record, decode_json, iso_date, read_record
 from prill.datasets.reading.sources import Source, find_files
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import Action, Observation, Point, Step, Task, Trajectory
+from prill.types import Action, Observation, Point, Step, StrPath, Task, Trajectory
 
 _PATTERNS = ("*.zip",)
 _SUFFIX, _RUNNERS = ".trace", "test.trace"  # the test runner's trace repeats the library's
@@ -71,8 +68,7 @@ _NOT_SHOWN = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Record):
     """A point, or a box by its top left corner, in CSS pixels of the viewport."""
 
     x: float | None = None
@@ -81,31 +77,27 @@ class Place:
     height: float | None = None
 
 
-@dataclass(frozen=True)
-class _Error:
+class _Error(Record):
     message: str | None = None
     error: _Error | None = None
 
 
-@dataclass(frozen=True)
-class _Options:
+class _Options(Record):
     viewport: Place | None = None
 
 
-@dataclass(frozen=True)
-class _Snapshot:
-    callId: str | None = None  # noqa: N815 - the file's name, as those below
-    frameUrl: str | None = None  # noqa: N815
-    isMainFrame: bool = False  # noqa: N815
+class _Snapshot(Record, rename="camel"):
+    call_id: str | None = None
+    frame_url: str | None = None
+    is_main_frame: bool = False
 
 
-@dataclass(frozen=True)
-class _Event:
+class _Event(Record, rename="camel"):
     """A line of any type; other fields are skipped."""
 
     type: str
-    callId: str | None = None  # noqa: N815
-    startTime: float | None = None  # noqa: N815
+    call_id: str | None = None
+    start_time: float | None = None
     time: float | None = None
     timestamp: float | None = None
     method: str | None = None
@@ -117,11 +109,11 @@ class _Event:
     file: str | None = None
     width: float | None = None
     height: float | None = None
-    wallTime: float | None = None  # noqa: N815
+    wall_time: float | None = None
     title: str | None = None
     options: _Options | None = None
     snapshot: _Snapshot | None = None
-    class_: str | None = None
+    class_: object = None
 
 
 @dataclass
@@ -146,18 +138,12 @@ class _Trace:
     title: str | None = None
 
 
-class _Line(msgspec.Struct, rename={"class_": "class"}):
-    class_: str | None = None
-
-
 def recognise(source: Source) -> bool:
     """Returns whether the entries of an archive are those of a trace."""
     return source.has(_matches_format, *_PATTERNS)
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the trace of an archive, or of every one below a folder; the id is its path without
     `.zip`.
     """
@@ -189,49 +175,47 @@ def _read(path: Path, name: str, images: ImageFolder) -> Trajectory:
 
 
 def _events(data: bytes, file: str, trace: _Trace) -> None:
-    decoder, classes = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Line)
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            event = decoder.decode(line)
-            kind = classes.decode(line).class_ if event.type in ("before", "action") else None
-        except UNREADABLE as error:
+            event = decode_json(line, _Event)
+        except InputError as error:
             if number == len(lines):  # truncated while it was written
                 return
             raise InputError(f"{file}:{number}: {error}") from None
-        _take(event, kind, trace)
+        _take(event, trace)
 
 
-def _take(event: _Event, kind: str | None, trace: _Trace) -> None:
-    call = trace.calls.get(event.callId or "")
+def _take(event: _Event, trace: _Trace) -> None:
+    call = trace.calls.get(event.call_id or "")
     if event.type == "context-options":
         view = event.options.viewport if event.options else None
         if view and view.width and view.height:
             trace.viewport = view.width, view.height
-        trace.wall, trace.title = trace.wall or event.wallTime, trace.title or event.title
+        trace.wall, trace.title = trace.wall or event.wall_time, trace.title or event.title
     elif (
         event.type in ("before", "action")
-        and event.callId
+        and event.call_id
         and event.method in METHODS
-        and kind in _CLASSES
+        and event.class_ in _CLASSES
     ):
         made = PageCall(
-            event.startTime or 0.0, event.method, event.params or {}, event.point, event.box
+            event.start_time or 0.0, event.method, event.params or {}, event.point, event.box
         )
         made.error = _message(event.error)
-        trace.calls[event.callId] = made
+        trace.calls[event.call_id] = made
     elif event.type == "input" and call is not None:
         call.point, call.box = event.point or call.point, event.box or call.box
     elif event.type == "after" and call is not None:
         call.error, call.point = _message(event.error), event.point or call.point
     elif event.type == "screencast-frame" and (event.file or event.sha1):
         trace.frames.append(event)
-    elif event.type == "frame-snapshot" and event.snapshot and event.snapshot.isMainFrame:
-        known = trace.calls.get(event.snapshot.callId or "")
+    elif event.type == "frame-snapshot" and event.snapshot and event.snapshot.is_main_frame:
+        known = trace.calls.get(event.snapshot.call_id or "")
         if known is not None:
-            known.url = known.url or event.snapshot.frameUrl
+            known.url = known.url or event.snapshot.frame_url
 
 
 def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder) -> Trajectory:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 
 import msgspec
 
-from prill.datasets.reading.records import decode_json, image_in, read_file, read_record
+from prill.datasets.reading.records import Record, decode_json, image_in, read_file, read_record
+from prill.datasets.reading.sources import members
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.types import Observation, Task, Trajectory
+from prill.types import Observation, StrPath, Task, Trajectory
 
 GOAL = "Describe this screen"
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
@@ -28,13 +27,12 @@ _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 _FAILURES = frozenset({"ERROR", "LANG-ERROR", "EXCEPTION"})
 
 
-@dataclass(frozen=True)
-class _Pair:
+class _Pair(Record):
     img: str
     cap: str | None = None
 
 
-def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath) -> Iterator[Trajectory | BadLine]:
     """Yields every image as a trajectory with that final state; the id is the image's path below
     its folder.
 
@@ -46,7 +44,7 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
         UsageError: There is neither a list nor an image, or there are several lists.
     """
     root = Path(source)
-    lists = [root] if root.is_file() else sorted(root.glob("*.json"))
+    lists = [root] if root.is_file() else members(root, "*.json")
     if len(lists) > 1:
         raise UsageError(
             f"{root}: contains {len(lists)} lists "

@@ -13,109 +13,102 @@ packages/core/lib/v3/verifier/types.ts, packages/evals/framework.)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 
 import msgspec
+from msgspec import field
 
 from prill.actions.tool_calls import detect_kind, fraction, tool_action
 from prill.datasets.reading.chat import TokenUsage, count_tokens, end_once
-from prill.datasets.reading.images import RecordImages, image_size_or_none, read_runs
-from prill.datasets.reading.records import as_record, date_in, decode_json, read_file, read_record
-from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.images import RecordImages, Run, image_size_or_none, read_runs
+from prill.datasets.reading.records import (
+    Record,
+    as_record,
+    date_in,
+    decode_json,
+    read_file,
+    read_record,
+)
+from prill.datasets.reading.sources import Document, Source, members, read_documents
 from prill.io.store import BadLine
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, Step, StrPath, Task, Trajectory
 
 _PATTERNS = ("*.json",)
 _KINDS = {
-    "navback": "back",
-    "keys": "press",
-    "close": "stop",
-    "done": "stop",
-    "fillForm": "type",
+    "navback": "back", "keys": "press", "close": "stop", "done": "stop", "fillForm": "type",
     "fillFormVision": "type",
-}
+}  # fmt: skip
 _ENDS = frozenset({"done", "close"})
 _CLAIM = "taskComplete"  # the agent's claim of success
 
 
-@dataclass(frozen=True)
-class _Criterion:
+class _Criterion(Record, rename="camel"):
     criterion: str
     description: str = ""
-    maxPoints: float = 1.0  # noqa: N815 - the file's name
+    max_points: float = 1.0
     condition: str | None = None
 
 
-@dataclass(frozen=True)
-class _Rubric:
+class _Rubric(Record):
     items: tuple[_Criterion, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(Record, rename="camel"):
     id: str
     instruction: str
-    initUrl: str | None = None  # noqa: N815
-    precomputedRubric: _Rubric | None = None  # noqa: N815
-    expectedAnswer: str | None = None  # noqa: N815
+    init_url: str | None = None
+    precomputed_rubric: _Rubric | None = None
+    expected_answer: str | None = None
 
 
-@dataclass(frozen=True)
-class _Modality:
+class _Modality(Record, rename="camel"):
     type: str = "text"
     content: object = None
-    imagePath: str | None = None  # noqa: N815
-    bytesBase64: str | None = None  # noqa: N815
-    mediaType: str | None = None  # noqa: N815
+    image_path: str | None = None
+    bytes_base64: str | None = None
+    media_type: str | None = None
 
 
-@dataclass(frozen=True)
-class _Evidence:
+class _Evidence(Record):
     modalities: tuple[_Modality, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Probe:
+class _Probe(Record, rename="camel"):
     url: str | None = None
-    screenshotPath: str | None = None  # noqa: N815
-    ariaTree: str | None = None  # noqa: N815
+    screenshot_path: str | None = None
+    aria_tree: str | None = None
 
 
-@dataclass(frozen=True)
-class _Output:
+class _Output(Record):
     ok: bool = True
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class _Step:
-    actionName: str  # noqa: N815
-    actionArgs: dict[str, object] = field(default_factory=dict)  # noqa: N815
+class _Step(Record, rename="camel"):
+    action_name: str
+    action_args: dict[str, object] = field(default_factory=dict)
     reasoning: str | None = None
-    agentEvidence: _Evidence = _Evidence()  # noqa: N815
-    probeEvidence: _Probe = _Probe()  # noqa: N815
-    toolOutput: _Output = _Output()  # noqa: N815
-    startedAt: str | None = None  # noqa: N815
+    agent_evidence: _Evidence = _Evidence()
+    probe_evidence: _Probe = _Probe()
+    tool_output: _Output = _Output()
+    started_at: str | None = None
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(Record, rename="camel"):
     task: _Task
     steps: tuple[_Step, ...]
     status: str = ""
-    finalAnswer: str | None = None  # noqa: N815
-    finalObservation: _Probe | None = None  # noqa: N815
-    terminationReason: str | None = None  # noqa: N815
+    final_answer: str | None = None
+    final_observation: _Probe | None = None
+    termination_reason: str | None = None
     usage: TokenUsage | None = None
 
 
-@dataclass(frozen=True)
-class _Score:
-    outcomeSuccess: bool  # noqa: N815
-    processScore: float | None = None  # noqa: N815
+class _Score(Record, rename="camel"):
+    outcome_success: bool
+    process_score: float | None = None
 
 
 def recognise(source: Source) -> bool:
@@ -123,62 +116,56 @@ def recognise(source: Source) -> bool:
     return source.has(_matches_format, *_PATTERNS)
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(source: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields the run of a folder or of its trajectory.json, or every run below a folder.
 
     Ids are the paths of the runs' folders.
 
     Positions are pixels of the last image.
     """
-    return read_runs(
-        (
-            document
-            if isinstance(document, BadLine)
-            else (document.place, document.path.parent, partial(_trajectory, document))
-            for document in read_documents(source, _matches_format, *_PATTERNS)
-        ),
-        images,
-    )
+    return read_runs(read_documents(source, _matches_format, _PATTERNS, _runs), images)
 
 
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+def _runs(document: Document) -> Iterator[Run]:
+    yield document.place, document.path.parent, partial(_trajectory, document)
+
+
+def load_labels(source: StrPath) -> Iterator[LabelRecord | BadLine]:
     """Yields the verdicts in `scores/` next to each trajectory.
 
     Their note has the process score and the expected answer.
     """
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        if isinstance(document, BadLine):
-            yield document
-            continue
-        for path in sorted((document.path.parent / "scores").glob("*.json")):
-            yield read_record(str(path), partial(_label, document, path))
+    return read_documents(source, _matches_format, _PATTERNS, _labels)
 
 
-def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[str, object]]]]:
+def _labels(document: Document) -> Iterator[LabelRecord | BadLine]:
+    for path in members(document.path.parent / "scores", "*.json"):
+        yield read_record(str(path), partial(_label, document, path))
+
+
+def load_rubrics(source: StrPath) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Yields the rubric of each task that has one: its id, and its criteria with `text` and
     `weight`.
 
     The weight is the maximum of points. Criteria without points are skipped.
     """
-    for document in read_documents(source, _matches_format, *_PATTERNS):
-        run = (
-            document
-            if isinstance(document, BadLine)
-            else read_record(document.place, partial(_run, document))
-        )
-        if isinstance(run, BadLine) or run.task.precomputedRubric is None:
+    for run in read_documents(
+        source,
+        _matches_format,
+        _PATTERNS,
+        lambda document: [read_record(document.place, partial(_run, document))],
+    ):
+        if isinstance(run, BadLine) or run.task.precomputed_rubric is None:
             continue
         criteria: list[dict[str, object]] = []
-        for item in run.task.precomputedRubric.items:
-            if item.maxPoints <= 0:
+        for item in run.task.precomputed_rubric.items:
+            if item.max_points <= 0:
                 continue
             text = f"{item.criterion}: {item.description}" if item.description else item.criterion
             criteria.append(
                 {
                     "text": f"If {item.condition}: {text}" if item.condition else text,
-                    "weight": item.maxPoints,
+                    "weight": item.max_points,
                 }
             )
         if criteria:
@@ -204,15 +191,15 @@ def _id(document: Document) -> str:
 
 
 def _label(document: Document, path: Path) -> LabelRecord:
-    score, answer = decode_json(read_file(path), _Score), _run(document).task.expectedAnswer
+    score, answer = decode_json(read_file(path), _Score), _run(document).task.expected_answer
     notes = (
-        None if score.processScore is None else f"process score {score.processScore:g}",
+        None if score.process_score is None else f"process score {score.process_score:g}",
         answer and f"expected answer: {answer}",
     )
     note = "; ".join(part for part in notes if part) or None
     return LabelRecord(
         id=_id(document),
-        success=score.outcomeSuccess,
+        success=score.outcome_success,
         source="llm-judge",
         annotator=path.stem,
         note=note,
@@ -221,32 +208,32 @@ def _label(document: Document, path: Path) -> LabelRecord:
 
 def _trajectory(document: Document, images: RecordImages) -> Trajectory:
     run = _run(document)
-    seen = Observation(url=run.task.initUrl or None)
+    seen = Observation(url=run.task.init_url or None)
     size: tuple[float, float] | None = None
     steps: list[Step] = []
     for one in run.steps:
         steps.append(Step(seen, _action(one, size), one.reasoning or None))
         seen = _seen(one, seen.url, images)
         size = (image_size_or_none(seen.screenshot) if seen.screenshot else None) or size
-    if (probe := run.finalObservation) is not None:
-        picture = images.file(probe.screenshotPath) if probe.screenshotPath else None
+    if (probe := run.final_observation) is not None:
+        picture = images.file(probe.screenshot_path) if probe.screenshot_path else None
         seen = Observation(
-            picture or seen.screenshot, text=probe.ariaTree or seen.text, url=probe.url or seen.url
+            picture or seen.screenshot, text=probe.aria_tree or seen.text, url=probe.url or seen.url
         )
     metadata = {**({"status": run.status} if run.status else {}), **count_tokens([run.usage])}
-    if run.steps and (date := date_in(run.steps[0].startedAt or "")):
+    if run.steps and (date := date_in(run.steps[0].started_at or "")):
         metadata["date"] = date
     return Trajectory(
         id=_id(document),
         task=Task(
-            id=run.task.id, goal=run.task.instruction, platform="web", start_url=run.task.initUrl
+            id=run.task.id, goal=run.task.instruction, platform="web", start_url=run.task.init_url
         ),
         agent="stagehand",
         steps=end_once(steps),
         final=seen if run.steps and (seen.screenshot or seen.text) else None,
-        answer=run.finalAnswer or None,
+        answer=run.final_answer or None,
         metadata=metadata,
-        error=(run.terminationReason or "error") if run.status == "error" else None,
+        error=(run.termination_reason or "error") if run.status == "error" else None,
     )
 
 
@@ -255,12 +242,12 @@ def _seen(step: _Step, before: str | None, images: RecordImages) -> Observation:
 
     The probe's screenshot takes precedence over the agent's, the tree over the tool's output.
     """
-    probe, pictures, texts = step.probeEvidence, list[str](), list[str]()
-    for part in step.agentEvidence.modalities:
-        if part.type == "image" and part.imagePath:
-            pictures += [path] if (path := images.file(part.imagePath)) else []
-        elif part.type == "image" and part.bytesBase64:
-            path = images.file(f"data:{part.mediaType or 'image/png'};base64,{part.bytesBase64}")
+    probe, pictures, texts = step.probe_evidence, list[str](), list[str]()
+    for part in step.agent_evidence.modalities:
+        if part.type == "image" and part.image_path:
+            pictures += [path] if (path := images.file(part.image_path)) else []
+        elif part.type == "image" and part.bytes_base64:
+            path = images.file(f"data:{part.media_type or 'image/png'};base64,{part.bytes_base64}")
             pictures += [path] if path else []
         elif part.content is not None and part.content != "":
             texts.append(
@@ -268,11 +255,11 @@ def _seen(step: _Step, before: str | None, images: RecordImages) -> Observation:
                 if isinstance(part.content, str)
                 else msgspec.json.encode(part.content).decode()
             )
-    if step.toolOutput.error:
-        texts.append(step.toolOutput.error)
-    if probe.ariaTree:
-        texts.append(probe.ariaTree)
-    picture = images.file(probe.screenshotPath) if probe.screenshotPath else None
+    if step.tool_output.error:
+        texts.append(step.tool_output.error)
+    if probe.aria_tree:
+        texts.append(probe.aria_tree)
+    picture = images.file(probe.screenshot_path) if probe.screenshot_path else None
     return Observation(
         picture or (pictures[-1] if pictures else None),
         text="\n".join(dict.fromkeys(texts)) or None,
@@ -282,8 +269,8 @@ def _seen(step: _Step, before: str | None, images: RecordImages) -> Observation:
 
 def _action(step: _Step, size: tuple[float, float] | None) -> Action:
     name, values = (
-        step.actionName,
-        {key: value for key, value in step.actionArgs.items() if key != _CLAIM},
+        step.action_name,
+        {key: value for key, value in step.action_args.items() if key != _CLAIM},
     )
     action = tool_action(name, values, size)
     kind, value = _KINDS.get(name, action.kind), action.value

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from os import PathLike
 from pathlib import Path
 
 from prill.actions.elements import with_element
@@ -21,10 +20,10 @@ from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import date_in, read_file, read_record
-from prill.datasets.reading.sources import Source
+from prill.datasets.reading.sources import Source, members
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.types import LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import LabelRecord, Observation, Step, StrPath, Task, Trajectory
 
 _NAME = re.compile(r"render_(\d+)(?:_(\d+))?\.html")
 _PAGE = re.compile(r"<h2>New Page</h2>\s*<h3 class='url'>")
@@ -57,9 +56,7 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(
-    folder: str | PathLike[str], *, images: str | PathLike[str] | None = None
-) -> Iterator[Trajectory | BadLine]:
+def load(folder: StrPath, *, images: StrPath | None = None) -> Iterator[Trajectory | BadLine]:
     """Yields every rendered task, in the order of their numbers.
 
     The id is `webarena.<task>`, with `_<trial>` if there are trials.
@@ -86,7 +83,7 @@ def load(
             image_folder.close()
 
 
-def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
+def load_labels(folder: StrPath) -> Iterator[LabelRecord]:
     """Yields the benchmark's results from the log lines `[Result] (PASS) …`, source `oracle`.
 
     The last line of a task counts.
@@ -102,11 +99,7 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
 
 
 def _pages(root: Path) -> list[Path]:
-    return (
-        [root]
-        if root.is_file()
-        else [*root.glob("render_*.html"), *(root / "renders").glob("render_*.html")]
-    )
+    return [root] if root.is_file() else members(root, "render_*.html", "renders/render_*.html")
 
 
 def _read_logs(root: Path) -> _Log:
@@ -117,13 +110,11 @@ def _read_logs(root: Path) -> _Log:
     folder = root.parent if root.is_file() else root
     paths = [folder / "merged_log.txt"]
     if not paths[0].is_file():
-        near = sorted([*folder.glob("*"), *folder.glob("log*/*")])
-        logs = [
+        paths = [
             path
-            for path in near
+            for path in members(folder, "*", "log*/*")
             if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"
         ]
-        paths = [path for path in logs if path.is_file()]
     log = _Log()
     for path in paths:
         current = None

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
 from prill.actions.tool_calls import fraction, parsed, tool_action
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ImageUrl, Screen, ToolCall
+from prill.datasets.reading.records import Record
 from prill.errors import InputError
 from prill.types import Action
 
@@ -27,8 +28,7 @@ _BATCH = "_batch"
 _PLACEHOLDER = re.compile(r";base64,\{\w+\}\Z")
 
 
-@dataclass(frozen=True)
-class _ImageSource:
+class _ImageSource(Record):
     type: str | None = None
     media_type: str | None = None
     data: object = None
@@ -36,8 +36,7 @@ class _ImageSource:
     file_id: str | None = None
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(Record):
     type: str = "text"
     text: str | None = None
     thinking: str | None = None
@@ -55,11 +54,10 @@ class _Block:
     image_url: ImageUrl | str | None = None
 
 
-@dataclass(frozen=True)
-class _Message:
+class _Message(Record):
     role: str
     content: str | tuple[_Block, ...] | None = None
-    tool_calls: tuple[ToolCall | str, ...] | None = None
+    tool_calls: tuple[ToolCall, ...] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
@@ -124,7 +122,7 @@ def _parse_message(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[Ch
     """Yields the agent's text and calls, with results of server-side tools between them."""
     thoughts = [message.reasoning_content] if message.reasoning_content else []
     parts: list[ContentPart] = []
-    calls: list[ToolCall | str] = list(message.tool_calls or ())
+    calls: list[ToolCall] = list(message.tool_calls or ())
     for block in blocks:
         if block.type == "thinking":
             thoughts += [block.thinking] if block.thinking else []

@@ -13,25 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from prill.actions.elements import with_element
 from prill.actions.ending import claim_in, with_claim
 from prill.actions.tool_calls import parsed, tool_action
 from prill.datasets.reading.images import RecordImages, image_size_or_none
+from prill.datasets.reading.records import Record
 from prill.errors import InputError
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 
-@dataclass(frozen=True)
-class ImageUrl:
+class ImageUrl(Record):
     """The URL of an image part: a data URL or a network address."""
 
     url: str
 
 
-@dataclass(frozen=True)
-class ContentPart:
+class ContentPart(Record):
     """A part of a message; for types other than text and image, only the type is used."""
 
     type: str = "text"
@@ -39,16 +36,14 @@ class ContentPart:
     image_url: ImageUrl | str | None = None
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(Record):
     """The called function. Arguments are a JSON object, mostly as text."""
 
     name: str
     arguments: dict[str, object] | str | None = None
 
 
-@dataclass(frozen=True)
-class ToolCall:
+class ToolCall(Record):
     """A call in either of two forms: with `function`, or with `name` and `arguments` of its own."""
 
     id: str | None = None
@@ -57,13 +52,12 @@ class ToolCall:
     arguments: dict[str, object] | str | None = None
 
 
-@dataclass(frozen=True)
-class ChatMessage:
-    """One message. A call may be a JSON text (as verifiers writes it)."""
+class ChatMessage(Record):
+    """One message."""
 
     role: str
     content: str | tuple[ContentPart, ...] | None = None
-    tool_calls: tuple[ToolCall | str, ...] | None = None
+    tool_calls: tuple[ToolCall, ...] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
@@ -128,8 +122,7 @@ class _Done:
     claimed: bool | None = None
 
 
-@dataclass(frozen=True)
-class TokenUsage:
+class TokenUsage(Record):
     """The tokens of a call, by the names of any API."""
 
     input_tokens: int | None = None
@@ -247,17 +240,6 @@ def conversation(
     return _conversation(goal_text, actions, moments, ends_in_text)
 
 
-def read_calls(calls: Sequence[ToolCall | str]) -> list[ToolCall]:
-    """Returns every call as a record. Raises InputError for a text that is not a call."""
-    try:
-        return [
-            msgspec.json.decode(call, type=ToolCall) if isinstance(call, str) else call
-            for call in calls
-        ]
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InputError(f"invalid tool call: {error}") from None
-
-
 def _conversation(
     goal: str, actions: list[_Done], moments: list[_Moment], ends_in_text: bool
 ) -> Conversation:
@@ -292,7 +274,7 @@ def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterab
     thought: str | None = (
         "\n\n".join(part for part in (message.reasoning_content, text) if part) or None
     )
-    for call in read_calls(message.tool_calls):
+    for call in message.tool_calls:
         name = call.function.name if call.function else call.name
         arguments = call.function.arguments if call.function else call.arguments
         if name is None:

@@ -10,16 +10,15 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from prill.datasets.reading.records import image_in, read_record
 from prill.errors import InputError
-from prill.io.atomic import part_path
 from prill.io.images import image_size
+from prill.io.outputs import part_path
 from prill.io.store import BadLine
-from prill.types import Trajectory
+from prill.types import StrPath, Trajectory
 
 # The largest image that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does
 # not compress.
@@ -79,7 +78,7 @@ class ImageStore:
 
 
 @contextmanager
-def image_store(folder: str | PathLike[str] | None) -> Iterator[ImageStore]:
+def image_store(folder: StrPath | None) -> Iterator[ImageStore]:
     """Opens a store in the folder; for None in a temporary one that is removed at the end."""
     if folder is not None:
         yield ImageStore(Path(folder).resolve(), temporary=False)
@@ -148,7 +147,7 @@ Run = tuple[str, Path | None, Callable[[RecordImages], Trajectory]]
 
 
 def read_runs(
-    runs: Iterable[Run | BadLine], images: str | PathLike[str] | None
+    runs: Iterable[Run | BadLine], images: StrPath | None
 ) -> Iterator[Trajectory | BadLine]:
     """Yields the trajectories of runs; a broken run, or an error in a file, is a BadLine. Without a
     folder for images, they are in a temporary one and removed when the next run is requested.

@@ -7,21 +7,23 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar, dataclass_transform
 
 import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.lines import UNREADABLE as UNREADABLE
-from prill.io.lines import is_stream
+from prill.io.lines import check_values, decode_as, is_stream
 from prill.io.store import BadLine, open_lines, read_lines
+from prill.types import StrPath
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
 # bytes of a file that is read as a whole; an archive of 1 MB can unpack to as much
 MAX_FILE = 2**30
+# JSON values of a document or a row: one of 60 MB can have 20 million, which take 1.6 GB
+MAX_FILE_VALUES = 4_000_000
 # "2024-10-26_05-28-49" of AgentLab's folders, "20240419@115711" of OSWorld's rows, "2023-08-09
 # 15:22:31,123" of logs, ISO 8601.
 _DATE = re.compile(
@@ -29,8 +31,13 @@ _DATE = re.compile(
 )
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class Record(msgspec.Struct, frozen=True):
+    """A record of another tool; fields that it does not declare are skipped."""
+
+
 def read_rows(
-    path: str | PathLike[str], row: type[Row], make: Callable[[Row], Iterable[Item]]
+    path: StrPath, row: type[Row], make: Callable[[Row], Iterable[Item]]
 ) -> Iterator[Item | BadLine]:
     """Yields `make(row)` for each row of a file; fields that `row` does not declare are ignored.
 
@@ -47,14 +54,11 @@ def read_rows(
             yield BadLine(place, place, str(error), data)
 
 
-def decoded_lines(
-    path: str | PathLike[str], type: type[Row]
-) -> Iterator[tuple[str, bytes, Row | BadLine]]:
+def decoded_lines(path: StrPath, type: type[Row]) -> Iterator[tuple[str, bytes, Row | BadLine]]:
     """Yields the place, the bytes and the value of each line, one in memory at a time.
 
     A line that does not match, and the lost part of a damaged archive, is a BadLine.
     """
-    decoder = msgspec.json.Decoder(type)
     lines = read_lines(path)
     while True:
         try:
@@ -67,22 +71,28 @@ def decoded_lines(
             return
         place = f"{path}:{line.number}"
         try:
-            yield place, line.data, decoder.decode(line.data)
+            yield place, line.data, decode_as(line.data, type, MAX_FILE_VALUES)
         except UNREADABLE as error:
             yield place, line.data, BadLine(place, place, str(error), line.data)
 
 
 def decode_json(data: bytes, type: type[Row]) -> Row:
-    """Decodes JSON into a record. Raises InputError, with the field's path, for another form."""
+    """Decodes JSON into a record.
+
+    Raises InputError, with the field's path, for another form, and for what `decode_as` refuses.
+    """
     try:
-        return msgspec.json.decode(data, type=type)
+        return decode_as(bytes(data), type, MAX_FILE_VALUES)
     except UNREADABLE as error:
         raise InputError(str(error)) from None
 
 
 def json_or_none(data: bytes | str) -> object:
-    """Decodes JSON; None for anything else, as for null."""
+    """Decodes JSON to detect its format; None for anything else, as for null, and for too many
+    values. Of several equal keys, the last counts.
+    """
     try:
+        check_values(data.encode() if isinstance(data, str) else data, MAX_FILE_VALUES)
         return msgspec.json.decode(data)
     except UNREADABLE:
         return None
@@ -99,6 +109,13 @@ def as_record(value: object, type: type[Row]) -> Row:
         raise InputError(str(error)) from None
 
 
+def record_at(place: str, value: object, type: type[Row]) -> Row | BadLine:
+    """Converts a decoded JSON value to a record, or to a BadLine at its place; one stays."""
+    if isinstance(value, BadLine):
+        return value
+    return read_record(place, lambda: as_record(value, type))
+
+
 def iso_date(seconds: float | None) -> str | None:
     """Converts seconds since 1970 to a UTC date, `2026-11-22T02:35:19Z`; None if out of range."""
     try:
@@ -111,7 +128,7 @@ def iso_date(seconds: float | None) -> str | None:
         return None
 
 
-def read_file(path: str | PathLike[str]) -> bytes:
+def read_file(path: StrPath) -> bytes:
     """Reads a file, plain or gzip.
 
     Raises InputError if it cannot be read, or has more than 1 GiB, unpacked.
@@ -178,7 +195,7 @@ def date_in(text: str) -> str | None:
     return None
 
 
-def find_rows(folder: str | PathLike[str], stem: str) -> Path:
+def find_rows(folder: StrPath, stem: str) -> Path:
     """Finds `stem`.jsonl or `stem`.jsonl.gz in a folder. Raises UsageError if it has neither."""
     names = (f"{stem}.jsonl", f"{stem}.jsonl.gz")
     for name in names:
@@ -196,7 +213,7 @@ def _is_circular(path: Path) -> bool:
     return False
 
 
-def image_in(folder: str | PathLike[str], name: str) -> str:
+def image_in(folder: StrPath, name: str) -> str:
     """Returns the absolute path of an image named in a row.
 
     Raises InputError if it lies outside the folder, or the name is not a file name.

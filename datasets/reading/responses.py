@@ -9,9 +9,9 @@ thought. (openai, `openai.types.responses`)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from prill.actions.tool_calls import COMPUTER, response_call, screen_size
 from prill.datasets.reading.chat import (
@@ -24,7 +24,7 @@ from prill.datasets.reading.chat import (
     count_tokens,
 )
 from prill.datasets.reading.images import RecordImages
-from prill.datasets.reading.records import iso_date
+from prill.datasets.reading.records import Record, iso_date
 from prill.errors import InputError
 from prill.types import Platform, Task, Trajectory
 
@@ -37,8 +37,7 @@ _Item = dict[str, object]
 _DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `environment`
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Record):
     """A part of a message, summary or result; an image is `image_url`, or an uploaded file's id."""
 
     type: str = "text"
@@ -205,14 +204,12 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-@dataclass(frozen=True)
-class _ResponseError:
+class _ResponseError(Record):
     message: str | None = None
     code: str | None = None
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(Record):
     """An API response, with the fields of the request next to it."""
 
     output: list[object]
@@ -226,8 +223,7 @@ class Response:
     created_at: float | None = None
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(Record):
     input: str | list[object] | None = None
     previous_response_id: str | None = None
     model: str | None = None

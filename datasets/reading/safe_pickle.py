@@ -11,12 +11,12 @@ import struct
 import zlib
 from collections.abc import Callable
 from io import BytesIO
-from os import PathLike
 from typing import Any
 
 from prill.datasets.reading.records import read_at_most
 from prill.errors import InputError, UsageError
 from prill.io.store import open_lines
+from prill.types import StrPath
 
 # A step with its page trees takes some MB; a larger file is damaged or a decompression bomb.
 _LARGEST = 256 * 2**20
@@ -64,9 +64,7 @@ class StandIn:
     extend = add = append
 
 
-def load_pickle(
-    path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MAX_STEPS
-) -> Any:
+def load_pickle(path: StrPath, *, largest: int = _LARGEST, most_steps: int = _MAX_STEPS) -> Any:
     """Loads a pickle, plain or gzip, as built-in values and `StandIn`. Raises InputError.
 
     It also raises InputError for more bytes or opcodes than the limits.

@@ -6,17 +6,17 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-
-import msgspec
+from typing import TypeVar
 
 from prill.datasets.reading.records import (
     MAX_FILE,
-    UNREADABLE,
+    decode_json,
     decoded_lines,
     json_or_none,
     read_file,
@@ -24,9 +24,12 @@ from prill.datasets.reading.records import (
     too_large,
 )
 from prill.errors import InputError, UsageError
-from prill.io.lines import MAX_LINE, open_lines
+from prill.io.lines import MAX_BLANK, MAX_LINE, count_signs, open_lines
 from prill.io.store import BadLine
+from prill.types import StrPath
 
+Item = TypeVar("Item")
+JSON_FILES = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _MAX_NAMES = 5_000  # files of a folder, and entries of an archive, that are listed
 _MAX_FILES = 40  # files of a folder that are opened for one format
 _HEAD = 64 << 10
@@ -38,7 +41,7 @@ _CACHE_BYTES = 128 << 20  # bytes of parsed documents that are cached during det
 class Source:
     """A file or folder for format detection; each part is read lazily and within limits."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: StrPath) -> None:
         self.path = Path(path)
         self._value: object = None
         self._is_kept = False
@@ -88,7 +91,9 @@ class Source:
         """Returns a file's JSON document, or the first record of JSON lines; None for others."""
         if self._is_kept:
             return self._value
-        value, size = self._parsed()
+        value, text = self._parsed()
+        # about how many bytes it takes
+        size = 0 if value is None else len(text) + 64 * count_signs(text)
         if size <= self._room[0]:
             self._room[0] -= size
             self._value, self._is_kept = value, True
@@ -145,19 +150,19 @@ class Source:
                 self._below[name]._room = self._room
             yield self._below[name]
 
-    def _parsed(self) -> tuple[object, int]:
-        """Returns the value, and how many bytes were read for it."""
+    def _parsed(self) -> tuple[object, bytes]:
+        """Returns the value, and the text that was read for it."""
         if self.head.lstrip(_MARK + b" \t\r\n")[:1] not in (b"{", b"["):
-            return None, 0
+            return None, b""
         if len(self.head) < _HEAD:
-            return _first_value(self.head), len(self.head)
+            return _first_value(self.head), self.head
         line, newline, _ = self.head.removeprefix(_MARK).lstrip().partition(b"\n")
         if not newline:
             line = self._read(_LARGEST, a_line=True).removeprefix(_MARK)
         if (value := json_or_none(line)) is not None:
-            return value, len(line)  # the rest of JSON lines is not read
+            return value, line  # the rest of JSON lines is not read
         data = self._read(_LARGEST)
-        return _first_value(data), len(data)
+        return _first_value(data), data
 
     def _read(self, most: int, *, a_line: bool = False) -> bytes:
         if self.is_folder:
@@ -215,6 +220,12 @@ class Document:
         for place, _, value in decoded_lines(self.path, object):
             yield place, value
 
+    def values(self) -> Iterator[tuple[str, object | BadLine]]:
+        """Yields each record as `records` does; a list is its items."""
+        for place, value in self.records():
+            for one in value if isinstance(value, list) else (value,):
+                yield place, one
+
     def read_all(self) -> list[tuple[str, object | BadLine]]:
         """Returns all records, for a file that is one run. Raises InputError if they have more than
         1 GiB.
@@ -231,26 +242,23 @@ class Document:
 
 
 def read_documents(
-    source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
-) -> Iterator[Document | BadLine]:
-    """Yields the documents of a file, or of the files below a folder of one format.
+    source: StrPath,
+    is_ours: Callable[[Source], bool],
+    patterns: Iterable[str],
+    read: Callable[[Document], Iterable[Item]],
+) -> Iterator[Item | BadLine]:
+    """Yields what `read` makes of each document of a file, or of the files below a folder, as
+    `find_files` finds them; a file that is no document is a BadLine.
 
-    One is in memory at a time, and of JSON lines none.
-
-    Args:
-        source: The file or folder.
-        is_ours: Whether a file below a folder is of the format; others are skipped.
-        *patterns: Patterns for the names of files below a folder.
-
-    Raises:
-        UsageError: There is no such file, or none of the format.
+    One document is in memory at a time, and of JSON lines none.
     """
     for path, name in find_files(source, is_ours, *patterns):
-        yield read_record(str(path), partial(read_document, path, name))
+        document = read_record(str(path), partial(read_document, path, name))
+        yield from [document] if isinstance(document, BadLine) else read(document)
 
 
 def find_files(
-    source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
+    source: StrPath, is_ours: Callable[[Source], bool], *patterns: str
 ) -> Iterator[tuple[Path, str]]:
     """Yields a file, or the files below a folder of one format, each with its path below the source
     without the suffix. Raises UsageError if there is no such file, or none of the format.
@@ -276,15 +284,23 @@ def find_files(
         raise UsageError(f"{source}: contains no file of this format")
 
 
+def members(folder: Path, *patterns: str) -> list[Path]:
+    """Returns the regular files in a folder that match a pattern, sorted.
+
+    Reading from a pipe could block forever.
+    """
+    found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    return sorted(found)
+
+
 def read_document(path: Path, name: str) -> Document:
     """Reads the JSON document of a file, or finds that the file holds JSON lines. Raises InputError
     if nothing in it is JSON, or it is a document of more than 1 GiB.
     """
     lines = Document(path, name, is_lines=True)
     first, second = _first_lines(path)
-    value = json_or_none(first)
-    if value is not None:
-        return lines if second else Document(path, name, value)
+    if json_or_none(first) is not None:
+        return lines if second else Document(path, name, decode_json(first, object))
     try:
         data = read_file(path).removeprefix(_MARK)
     except InputError:
@@ -292,11 +308,11 @@ def read_document(path: Path, name: str) -> Document:
             return lines
         raise
     try:
-        return Document(path, name, msgspec.json.decode(data))
-    except UNREADABLE as error:
+        return Document(path, name, decode_json(data, object))
+    except InputError:
         # a truncated document over several lines, or nothing that is JSON
         if first in (b"{", b"[") or all(json_or_none(line) is None for line in io.BytesIO(data)):
-            raise InputError(str(error)) from None
+            raise
     return lines
 
 
@@ -305,8 +321,10 @@ def _first_lines(path: Path) -> tuple[bytes, bytes]:
     found: list[bytes] = []
     try:
         with open_lines(path) as file:
-            while len(found) < 2 and (line := file.readline(MAX_LINE)):
+            for line in islice(iter(partial(file.readline, MAX_LINE), b""), MAX_BLANK):
                 found += [text] if (text := line.removeprefix(_MARK).strip()) else []
+                if len(found) == 2:
+                    break
     except (OSError, EOFError, zlib.error, UsageError):
         found.append(b"?")  # the file is read as lines, which reports what is wrong
     first, second, *_ = (*found, b"", b"")

@@ -9,12 +9,11 @@ opentelemetry-python, sdk/trace/__init__.py; Phoenix's REST interface.)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
 
-from prill.datasets.reading.records import json_or_none
+from prill.datasets.reading.records import Record, json_or_none
 from prill.errors import InputError
 
 _LISTS = ("spans", "data")
@@ -27,8 +26,7 @@ _STARTS = ("startTimeUnixNano", "start_time", "start_timestamp", "startTime")
 _MAX_DEPTH = 60
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(Record):
     """A span; `start` is in seconds since 1970, `error` the message of an error status."""
 
     trace: str
@@ -40,7 +38,7 @@ class Span:
     events: tuple[tuple[str, Mapping[str, object]], ...] = ()
     error: str | None = None
     service: str | None = None
-    annotations: tuple[object, ...] = field(default=())
+    annotations: tuple[object, ...] = ()
 
 
 def is_span(value: object) -> bool:

@@ -1,8 +1,7 @@
 """Makes the README's pictures again, from the samples alone: `python docs/images/make.py`. Needs
 Chromium and scikit-learn.
 
-The verdicts are those of judges without a model, the student's fitted to the samples' own labels.
-Ann's labels are made up.
+The report is the page of `make demo`; Ann's labels, on the annotation page, are made up.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from prill.types import LabelRecord, StepLabel
 from prill.ui.serving import serving
 from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
-from prill.ui.view.queue import keep_queue
 from prill.ui.view.session import LabelSession
 from prill.ui.view.site import ViewSite
 
@@ -50,23 +48,15 @@ def ann() -> list[LabelRecord]:
 
 def report(folder: Path) -> Path:
     (folder / "ann.jsonl").write_bytes(b"".join(map(encode, ann())))
-    student = folder / "student.json"
-    run("fit", TRAJECTORIES, ORACLE, "-o", student)
-    for judge, more in (("self-report", ()), ("student", ("--model", student))):
-        run("score", TRAJECTORIES, "-o", folder / f"{judge}.jsonl", "--judge", judge, *more)
-    judges = [folder / "self-report.jsonl", folder / "student.jsonl"]
-    run(
-        "report",
-        TRAJECTORIES,
-        "-o",
-        folder / "r.html",
-        "--verdicts",
-        *judges,
-        "--labels",
-        folder / "ann.jsonl",
-        "--embed",
-    )
-    return folder / "r.html"
+    judges = [folder / f"{kind}.jsonl" for kind in ("student", "prior")]
+    for path in judges:
+        model = folder / f"{path.stem}.json"
+        how = ("--no-abstain", "--kind", path.stem)
+        run("fit", TRAJECTORIES, ORACLE, "-o", model, *how, "--out-of-fold", path)
+    out = folder / "r.html"
+    shown = ("--verdicts", *judges, "--labels", ORACLE, "--embed")
+    run("report", TRAJECTORIES, "-o", out, *shown)
+    return out
 
 
 def run(*words: object) -> None:
@@ -78,22 +68,23 @@ async def pictures(folder: Path, page: Path) -> None:
     chromium = Chromium()
     try:
         tab = await (await chromium.context(1280, 800)).new_page()
-        await tab.goto(f"{page.as_uri()}#t={SHOWN}")
+        sharp = await chromium.context(1040, 600, 2)
+        first = await sharp.new_page()
+        await first.goto(page.as_uri())
         await asyncio.sleep(1)  # waiting for a condition is forbidden by the page's policy
-        await tab.keyboard.press("ArrowRight")
-        await asyncio.sleep(0.5)
-        save(await tab.screenshot(), "report.png")
-        library = Library([TRAJECTORIES], [folder / "student.jsonl"])
+        save(await first.screenshot(), "report.png")
+        library = Library(
+            [TRAJECTORIES], [folder / "student.jsonl"], [folder / "ann.jsonl"], annotator="Cleo"
+        )
         for _ in library.refresh():
             pass
-        keep_queue(library)
         with LabelLog(folder / "mine.jsonl", "Cleo") as log:
             for label in ann()[: library.places[SHOWN]]:
                 success = not label.success if label.id.endswith("9") else label.success
                 log.put(LabelRecord(id=label.id, success=success, annotator="Cleo"))
-            library.begin_labels(log, [folder / "ann.jsonl"])
+            library.begin_labels(log)
             session = LabelSession(library, log)
-            site = ViewSite(library, session, reveal="after", title="prill annotate")
+            site = ViewSite(library, session, blind=True)
             async with serving(site) as url:
                 await tab.goto(url)
                 await tab.locator("#outcomes").wait_for()

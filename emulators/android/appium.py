@@ -194,9 +194,6 @@ class AppiumPhone:
 
         Args:
             device: The device's serial number. None: the only device.
-
-        Returns:
-            The capabilities by name.
         """
         named = {} if device is None else {"appium:udid": device}
         return {

@@ -12,12 +12,12 @@ ends, since its record would be unreliable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from msgspec import Meta
 
@@ -27,6 +27,7 @@ from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.avd import Avd
 from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLostError, parse_start
 from prill.emulators.android.ui_xml import elements
+from prill.emulators.phones import PhoneConfig
 from prill.emulators.screenshots import (
     SettleGapOption,
     SettleTimeoutOption,
@@ -35,15 +36,22 @@ from prill.emulators.screenshots import (
     png_size,
     settled_picture,
 )
+from prill.emulators.settings import AppiumOption, IdleOption, Playing, Setting
 from prill.emulators.widgets import Widget, action_point, describe, located
 from prill.errors import EnvironmentFailedError, UsageError
-from prill.types import Action, Observation, Point, Task
+from prill.types import Action, Observation, Platform, Point, Task
 
 T = TypeVar("T")
 # Slow enough that lists do not keep scrolling after the swipe.
 SWIPE_SECONDS = 0.5
 LONG_PRESS_SECONDS = 1.0  # Android's own limit between a tap and a long press is half a second
 HOME, BACK, ENTER = KEYCODES["home"], KEYCODES["back"], KEYCODES["enter"]
+
+
+_PHONE = Meta(
+    description="Serial number of a running device, or of several, one per worker (default: the "
+    "only one)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +65,7 @@ class AndroidSpec:
     Appium servers allow the commands of `prepare` only with a flag (see AppiumPhone).
     """
 
-    device: Annotated[
-        str | None,
-        Meta(description="Serial number of a running device. None: the only one."),
-    ] = None
+    device: Annotated[str | None, _PHONE] = None
     avd: Annotated[str | None, Meta(description="Name of a virtual device to start.")] = None
     snapshot: Annotated[
         str | None, Meta(description="Snapshot of the virtual device to restore. Requires avd.")
@@ -71,9 +76,7 @@ class AndroidSpec:
     backend: Annotated[
         Literal["adb", "appium"], Meta(description="Use adb alone, or an Appium 3 server.")
     ] = "adb"
-    appium_url: Annotated[str, Meta(description="URL of the Appium server.")] = (
-        "http://127.0.0.1:4723"
-    )
+    appium_url: AppiumOption = "http://127.0.0.1:4723"
     adb_port: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="Port of the adb server. None: the one that adb uses."),
@@ -86,7 +89,7 @@ class AndroidSpec:
     ] = True
     settle_gap: SettleGapOption = 0.3
     settle_timeout: SettleTimeoutOption = 5.0
-    idle: Annotated[float, Meta(ge=0, description="Seconds that the action `wait` takes.")] = 1.0
+    idle: IdleOption = 1.0
 
 
 class Android:
@@ -237,6 +240,7 @@ class Android:
         point = action_point(action, self._elements)
         if action.target is not None and point is None:
             return
+        key = (action.value or "").lower().removeprefix("keycode_")
         if finger := finger_path(action, point):
             await self._touch(*finger)
         elif action.kind == "long_press" and (spot := point or action.point) is not None:
@@ -250,7 +254,7 @@ class Android:
                 # Text typed before the field has the focus is lost without an error.
                 await self._picture()
             await self._type(action.value)
-        elif action.kind == "press" and (code := KEYCODES.get(_key_name(action.value))):
+        elif action.kind == "press" and (code := KEYCODES.get(key)):
             await self._press(code)
         elif action.kind in ("back", "home"):
             await self._press(BACK if action.kind == "back" else HOME)
@@ -322,5 +326,45 @@ def _pixels(point: Point, size: Size) -> tuple[int, int]:
     return x, y
 
 
-def _key_name(value: str | None) -> str:
-    return (value or "").lower().removeprefix("keycode_")
+@dataclass(frozen=True, kw_only=True)
+class AndroidConfig(PhoneConfig, AndroidSpec):
+    """Android devices and emulators: `AndroidConfig(avd="Pixel_4_API_33", tasks="android")`."""
+
+    name: ClassVar[str] = "android"
+    platform: ClassVar[Platform] = "android"
+    usual_steps: ClassVar[int] = 20  # the paper's limit (arXiv 2404.06474, section 4.3)
+    # The device and the connection do not change an episode's identity.
+    _identifying: ClassVar[frozenset[str]] = frozenset(
+        {
+            "tasks",
+            "goal",
+            "start_url",
+            "device",
+            "avd",
+            "snapshot",
+            "backend",
+            "window",
+            "appium_url",
+            "adb_port",
+        }
+    )
+
+    device: Annotated[str | Sequence[str] | None, _PHONE] = None  # type: ignore[assignment]
+
+    def check(self) -> None:
+        """Checks that at most one of a running and a virtual device is given."""
+        super().check()
+        if self.avd and self.device:
+            raise UsageError("give either avd or device", parameters=("avd", "device"))
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Makes a phone for each worker."""
+        devices = [None] * run.copies if self.avd else self.one_a_worker(run.workers)
+        options = {"avd": self.avd, "snapshot": self.snapshot, "backend": self.backend}
+        leftovers = (
+            None
+            if self.avd
+            else "the device keeps what an earlier attempt changed; with a virtual device it "
+            "would not"
+        )
+        return self.phones(run, AndroidSpec, devices, options, leftovers)

@@ -12,40 +12,13 @@ from prill.errors import EnvironmentFailedError, UsageError
 # https://developer.android.com/reference/android/view/KeyEvent; the names on the left are those of
 # the browser as well.
 KEYCODES = {
-    "enter": 66,
-    "return": 66,
-    "back": 4,
-    "home": 3,
-    "tab": 61,
-    "space": 62,
-    "backspace": 67,
-    "del": 67,
-    "delete": 112,
-    "forward_del": 112,
-    "escape": 111,
-    "arrowup": 19,
-    "dpad_up": 19,
-    "arrowdown": 20,
-    "dpad_down": 20,
-    "arrowleft": 21,
-    "dpad_left": 21,
-    "arrowright": 22,
-    "dpad_right": 22,
-    "dpad_center": 23,
-    "pageup": 92,
-    "page_up": 92,
-    "pagedown": 93,
-    "page_down": 93,
-    "move_home": 122,
-    "end": 123,
-    "move_end": 123,
-    "app_switch": 187,
-    "menu": 82,
-    "search": 84,
-    "volume_up": 24,
-    "volume_down": 25,
-    "paste": 279,
-}
+    "enter": 66, "return": 66, "back": 4, "home": 3, "tab": 61, "space": 62, "backspace": 67,
+    "del": 67, "delete": 112, "forward_del": 112, "escape": 111, "arrowup": 19, "dpad_up": 19,
+    "arrowdown": 20, "dpad_down": 20, "arrowleft": 21, "dpad_left": 21, "arrowright": 22,
+    "dpad_right": 22, "dpad_center": 23, "pageup": 92, "page_up": 92, "pagedown": 93,
+    "page_down": 93, "move_home": 122, "end": 123, "move_end": 123, "app_switch": 187, "menu": 82,
+    "search": 84, "volume_up": 24, "volume_down": 25, "paste": 279,
+}  # fmt: skip
 WAKE_UP = 224
 _START = re.compile(
     r"app:(?P<package>[A-Za-z]\w*(?:\.\w+)+)(?:/(?P<activity>\.?[\w.$]+))?|(?P<url>https?://\S+)"
@@ -138,30 +111,15 @@ class Phone(Protocol):
         ...
 
     async def key(self, code: int) -> None:
-        """Presses a key.
-
-        Args:
-            code: The Android keycode.
-        """
+        """Presses a key."""
         ...
 
     async def launch(self, start: Start) -> None:
-        """Opens an app, stopping it first if it runs, or opens a web address.
-
-        Args:
-            start: The app or address.
-        """
+        """Opens an app, stopping it first if it runs, or opens a web address."""
         ...
 
     async def shell(self, command: str) -> str:
-        """Runs a command in the phone's shell.
-
-        Args:
-            command: The command.
-
-        Returns:
-            The command's output.
-        """
+        """Runs a command in the phone's shell."""
         ...
 
 

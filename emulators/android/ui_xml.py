@@ -18,29 +18,13 @@ _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 _ID = re.compile(r"[\w.-]+\Z")
 # The suffix of a widget's class, and the corresponding web role. Longer suffixes come first.
 _ROLES = {
-    "AutoCompleteTextView": "textbox",
-    "CheckedTextView": "option",
-    "RadioButton": "radio",
-    "ToggleButton": "switch",
-    "EditText": "textbox",
-    "CheckBox": "checkbox",
-    "Switch": "switch",
-    "SwitchCompat": "switch",
-    "Button": "button",
-    "Chip": "button",
-    "TextView": "text",
-    "ImageView": "image",
-    "Spinner": "combobox",
-    "SeekBar": "slider",
-    "RatingBar": "slider",
-    "ProgressBar": "progressbar",
-    "RecyclerView": "list",
-    "ListView": "list",
-    "GridView": "list",
-    "ScrollView": "scrollable",
-    "ViewPager": "scrollable",
-    "WebView": "document",
-}
+    "AutoCompleteTextView": "textbox", "CheckedTextView": "option", "RadioButton": "radio",
+    "ToggleButton": "switch", "EditText": "textbox", "CheckBox": "checkbox", "Switch": "switch",
+    "SwitchCompat": "switch", "Button": "button", "Chip": "button", "TextView": "text",
+    "ImageView": "image", "Spinner": "combobox", "SeekBar": "slider", "RatingBar": "slider",
+    "ProgressBar": "progressbar", "RecyclerView": "list", "ListView": "list", "GridView": "list",
+    "ScrollView": "scrollable", "ViewPager": "scrollable", "WebView": "document",
+}  # fmt: skip
 _ACTS = ("clickable", "long-clickable", "checkable", "scrollable")
 
 

@@ -1,15 +1,17 @@
 """Executes actions on a page with real mouse and keyboard events.
 
-An action on an element that is missing, has no size or does not accept it does nothing. As in
-WebArena, typing clicks the middle of the element and appends to its content (to replace it, an
-agent first presses Control+a and Backspace), a click on a covered element hits the element on top,
-and scrolling moves by the window's height. A drop-down list does not open its menu, which no
-screenshot would show. A click focuses it; its options are clicked, chosen by `select`, or typed.
-Date, time, colour and range inputs are set as a whole, in HTML's value format.
+An action that cannot be carried out returns the reason. Typing clicks the middle of the element
+and replaces its content or, as in WebArena, appends to it. A click on a covered element hits the
+element on top, as in WebArena; a hidden checkbox is clicked on its label. Scrolling moves by the
+window's height. A drop-down list does not open its menu, which no screenshot would show. A click
+focuses it; its options are clicked, chosen by `select`, or typed. Date, time, colour and range
+inputs are set as a whole, in HTML's value format.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,9 +23,13 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
 
+Typing = Literal["replace", "append"]
 # Longer texts are inserted at once, since typing key by key would take seconds.
 _BY_KEYS = 500
 _DRAG_STEPS = 10
+_SELECT_ALL = "Meta+a" if sys.platform == "darwin" else "Control+a"
+# Seconds until a click has turned a text into a field.
+_LATE_FIELD = 0.2
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 # Special clicks: the mouse button and the number of clicks.
 OTHER_CLICKS: dict[str, tuple[Literal["left", "right", "middle"], int]] = {
@@ -33,24 +39,79 @@ OTHER_CLICKS: dict[str, tuple[Literal["left", "right", "middle"], int]] = {
     "middle_click": ("middle", 1),
 }
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
-# Returns true if it handled a drop-down list, whose menu must then not open.
+# Chooses in a drop-down list, whose menu must not open. Returns "" or the reason why not; null for
+# another element.
 _MENU = """function(chosen) {
   const el = this.nodeType === Node.ELEMENT_NODE ? this : this.parentElement;
   const menu = el && el.closest("select");
-  if (!menu) return false;
+  if (!menu) return null;
   const squeeze = (text) => text.replace(/\\s+/g, " ").trim();
   let option = el.closest("option");
   if (chosen !== null) {
     const wanted = squeeze(chosen), options = [...menu.options];
     option = options.find((o) => squeeze(o.label) === wanted || squeeze(o.text) === wanted || o.value === wanted)
       || options.find((o) => squeeze(o.label).toLowerCase() === wanted.toLowerCase());
-  } else if (menu.multiple || menu.size > 1) return false;
-  if (menu.disabled) return true;
+  } else if (menu.multiple || menu.size > 1) return null;
+  if (menu.disabled || option?.disabled) return "it is disabled";
   menu.focus();
-  if (!option || option.disabled || option.selected) return true;
+  if (!option && chosen !== null)
+    return "no such option; it has " + [...menu.options].slice(0, 10).map((o) => JSON.stringify(squeeze(o.label))).join(", ");
+  if (!option || option.selected) return "";
   option.selected = true;
   for (const event of ["input", "change"]) menu.dispatchEvent(new Event(event, { bubbles: true }));
-  return true;
+  return "";
+}"""  # noqa: E501
+# Checks what a pointer at (x, y) of the window would hit; x is null if the element is not visible.
+# Returns {} for the element, {spot} for the label that stands for it, or {why}.
+_AIM = """function(x, y) {
+  const el = this.nodeType === Node.ELEMENT_NODE ? this : this.parentElement;
+  if (!el) return {};
+  if (el.closest(":disabled")) return { why: "it is disabled" };
+  let left = 0, top = 0;
+  try {
+    for (let view = el.ownerDocument.defaultView; view !== view.top; view = view.parent) {
+      const frame = view.frameElement, at = frame.getBoundingClientRect();
+      left += at.left + frame.clientLeft;
+      top += at.top + frame.clientTop;
+    }
+  } catch { return {}; }
+  const above = (node) => node.assignedSlot || node.parentElement || node.getRootNode().host;
+  const isIn = (node, outer) => { while (node && node !== outer) node = above(node); return Boolean(node); };
+  const hit = (x, y) => {
+    let top_ = el.ownerDocument.elementFromPoint(x - left, y - top), inner;
+    while ((inner = top_?.shadowRoot?.elementFromPoint(x - left, y - top)) && inner !== top_) top_ = inner;
+    return top_;
+  };
+  const meets = (other) => !other || isIn(other, el) || isIn(el, other) || other.closest("label")?.control === el;
+  const other = x === null ? null : hit(x, y);
+  if (x !== null && meets(other)) return {};
+  for (const label of el.labels || []) {
+    label.scrollIntoView({ block: "nearest", behavior: "instant" });
+    const at = label.getBoundingClientRect(), spot = [at.left + left + at.width / 2, at.top + top + at.height / 2];
+    if (at.width && at.height && meets(hit(...spot))) return { spot };
+  }
+  const name = (node) => node.getAttribute("aria-label") || node.innerText || node.tagName.toLowerCase();
+  return { why: other ? "it is covered by " + JSON.stringify(name(other).trim().slice(0, 60)) : "it is not visible" };
+}"""  # noqa: E501
+# Returns whether keys go to a field, to an element of the page's own, or nowhere; and whether the
+# field cannot be changed.
+_FOCUS = """function() {
+  let at = (this.ownerDocument || this).activeElement;
+  while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
+  if (!at) return "none";
+  if (at.isContentEditable || ["IFRAME", "FRAME", "OBJECT", "EMBED"].includes(at.tagName)) return "field";
+  const kinds = ["text", "search", "url", "tel", "email", "password", "number", "date", "time", "month", "week", "datetime-local"];
+  if (at.tagName === "TEXTAREA" || (at.tagName === "INPUT" && kinds.includes(at.type))) return at.readOnly ? "fixed" : "field";
+  const own = ["textbox", "searchbox", "combobox", "spinbutton", "grid", "listbox", "tree", "menu", "application"];
+  const role = at.getAttribute("role"), plain = at.tagName.includes("-") || ["DIV", "SPAN", "CANVAS"].includes(at.tagName);
+  return at.tabIndex >= 0 && (role ? own.includes(role) : plain) ? "own" : "none";
+}"""  # noqa: E501
+_CONNECTED = "function() { return this.isConnected; }"
+_LINK = "function() { return Boolean((this.parentElement && this.nodeType !== 1 ? this.parentElement : this).closest('a[href]:not([contenteditable] *)')); }"  # noqa: E501
+_ASK_FILE = """function() {
+  const el = this.nodeType === Node.ELEMENT_NODE ? this : this.parentElement;
+  const field = el?.matches("input[type=file]") ? el : el?.control || el?.querySelector("input[type=file]");
+  if (field?.type === "file") field.click();
 }"""  # noqa: E501
 # The key order of these inputs depends on the browser's language, so the whole value is set.
 _SET = """function(value) {
@@ -89,40 +150,54 @@ class BrowserElement:
 
 
 async def perform(
-    page: Page, session: CDPSession, action: Action, element: BrowserElement | None
-) -> None:
+    page: Page,
+    session: CDPSession,
+    action: Action,
+    element: BrowserElement | None,
+    typing: Typing = "replace",
+) -> str | None:
     """Performs an action on the page, at its point if it has one, or else at the element.
 
-    Actions on tabs and addresses do nothing here. `session` is the page's CDP session.
+    Returns why the action was not carried out, or not on this element; None: it was. Actions on
+    tabs and addresses are not performed here. `session` is the page's CDP session.
     """
     place: BrowserElement | Point | None = (
         element if action.point is None else pixels(page, action.point)
     )
+    lost = isinstance(place, BrowserElement) and not await _call(place, _CONNECTED)
+    if lost or (action.target is not None and place is None):
+        return "no such element"
     match action.kind:
         case "click":
-            await _click(page, session, place)
-        case kind if kind in OTHER_CLICKS:
-            if spot := await _spot(page, place):
-                await click_at(page, spot, action.kind)
-        case "hover":
-            if spot := await _spot(page, place):
+            return await _click(page, session, place)
+        case kind if kind in OTHER_CLICKS or kind == "hover":
+            spot, why = await _aim(page, place)
+            if spot is not None and kind == "hover":
                 await page.mouse.move(*spot)
+            elif spot is not None:
+                await click_at(page, spot, kind)
+            return why
         case "type" if action.value is not None:
-            if action.target is None or place is not None:
-                await _type(page, session, place, action.value)
+            return await _type(page, session, place, action.value, typing)
         case "press" if action.value:
-            await _press(page, action.value)
+            return await _press(page, action.value)
         case "select" if action.value is not None:
-            if (menu := await _element(session, place)) is not None:
-                await _call(menu, _MENU, action.value)
+            menu = await _element(session, place)
+            chosen = None if menu is None else await _call(menu, _MENU, action.value)
+            return "it is not a drop-down list" if chosen is None else str(chosen) or None
         case "scroll":
-            if action.target is None or place is not None:
-                await _scroll(page, session, place, action.value or "down")
+            await _scroll(page, session, place, action.value or "down")
         case "swipe" | "drag" if action.end_point is not None:
-            await _drag(page, place, pixels(page, action.end_point))
+            return await _drag(page, place, pixels(page, action.end_point))
         case "swipe" if action.value in _OPPOSITE:
             # Swiping up scrolls the page down.
             await _scroll(page, session, place, _OPPOSITE[action.value])
+        case "type" | "press" | "select" | "swipe" | "drag":
+            pointer = action.kind in ("swipe", "drag")
+            return f"it has no {'end point' if pointer else 'value'}"
+        case _:
+            return "no such action"
+    return None
 
 
 async def click_at(page: Page, spot: Point, kind: str) -> None:
@@ -131,37 +206,92 @@ async def click_at(page: Page, spot: Point, kind: str) -> None:
     await page.mouse.click(*spot, button=button, click_count=count)
 
 
-async def _click(page: Page, session: CDPSession, target: BrowserElement | Point | None) -> bool:
-    """Clicks; returns False if there is no element to click on."""
+async def ask_for_file(element: BrowserElement) -> None:
+    """Opens the file chooser of a file input that cannot be clicked, or of the one inside."""
+    await _call(element, _ASK_FILE)
+
+
+async def _click(
+    page: Page, session: CDPSession, target: BrowserElement | Point | None
+) -> str | None:
     element = await _element(session, target)
-    if element is not None and await _call(element, _MENU, None):
-        return True
-    spot = await _spot(page, target)
+    if element is not None and (chosen := await _call(element, _MENU, None)) is not None:
+        return str(chosen) or None
+    spot, why = await _aim(page, target)
     if spot is not None:
         await page.mouse.click(*spot)
-    return spot is not None
+    return why
+
+
+async def _aim(
+    page: Page, target: BrowserElement | Point | None
+) -> tuple[Point | None, str | None]:
+    """Returns the point to act on, in CSS pixels of the window, and why it does not meet the
+    target.
+    """
+    if target is None:
+        return None, "it names no element"
+    spot = await _spot(page, target)
+    if not isinstance(target, BrowserElement):
+        return spot, None
+    found = await _call(target, _AIM, *(spot or (None, None)))
+    aim: dict[str, Any] = found if isinstance(found, dict) else {}
+    if "spot" in aim:
+        return (aim["spot"][0], aim["spot"][1]), None
+    return spot, aim.get("why") or ("it is not visible" if spot is None else None)
 
 
 async def _type(
-    page: Page, session: CDPSession, place: BrowserElement | Point | None, value: str
-) -> None:
+    page: Page,
+    session: CDPSession,
+    place: BrowserElement | Point | None,
+    value: str,
+    typing: Typing,
+) -> str | None:
     text, enter = value.removesuffix("\n"), value.endswith("\n")
-    element = await _element(session, place)
-    if element is not None and await _call(element, _MENU, text):
-        return
-    if element is not None and await _call(element, _SET, text):
-        text = ""
-    elif place is not None and not await _click(page, session, place):
-        return
+    element, why = await _element(session, place), None
+    if element is not None:
+        if (chosen := await _call(element, _MENU, text)) is not None:
+            return str(chosen) or None
+        if await _call(element, _SET, text):
+            if enter:
+                await page.keyboard.press("Enter")
+            return None
+        if typing == "replace" and await _call(element, _LINK):
+            return "it takes no text"
+        why = await _click(page, session, place)
+        if why is not None and (typing == "replace" or not why.startswith("it is covered")):
+            return why
+    focus = await _focus(page, element)
+    if focus == "none" and element is not None and typing == "replace":
+        await asyncio.sleep(_LATE_FIELD)
+        focus = await _focus(page, element)
+    why = why or {"none": "it takes no text", "fixed": "it cannot be changed"}.get(focus)
+    if element is None:
+        why = "no field has the focus" if focus == "none" else None
+    elif typing == "replace":
+        if why is not None:
+            return why
+        if focus == "field":
+            await page.keyboard.press(_SELECT_ALL)
+            if not text:
+                await page.keyboard.press("Delete")
     if len(text) > _BY_KEYS:
         await page.keyboard.insert_text(text)
     elif text:
         await page.keyboard.type(text)
     if enter:
         await page.keyboard.press("Enter")
+    return why
 
 
-async def _press(page: Page, keys: str) -> None:
+async def _focus(page: Page, element: BrowserElement | None) -> str:
+    if element is not None:
+        return str(await _call(element, _FOCUS) or "field")
+    return str(await page.evaluate(f"() => ({_FOCUS}).call(document)"))
+
+
+async def _press(page: Page, keys: str) -> str | None:
     from playwright.async_api import Error
 
     try:
@@ -170,6 +300,10 @@ async def _press(page: Page, keys: str) -> None:
         # An unknown key is the agent's error, not a browser failure.
         if "Unknown key" not in error.message:
             raise
+        for key in ("Control", "Shift", "Alt", "Meta"):
+            await page.keyboard.up(key)
+        return "no such key"
+    return None
 
 
 async def _scroll(
@@ -185,12 +319,14 @@ async def _scroll(
         )
 
 
-async def _drag(page: Page, place: BrowserElement | Point | None, end: Point) -> None:
-    if spot := await _spot(page, place):
+async def _drag(page: Page, place: BrowserElement | Point | None, end: Point) -> str | None:
+    spot, why = await _aim(page, place)
+    if spot is not None:
         await page.mouse.move(*spot)
         await page.mouse.down()
         await page.mouse.move(*end, steps=_DRAG_STEPS)
         await page.mouse.up()
+    return why
 
 
 def pixels(page: Page, point: Point) -> Point:

@@ -12,38 +12,31 @@ to element 12).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from prill.emulators.browser.hints import Hint
 from prill.models.prompts import estimate_tokens
 
 Box = tuple[float, float, float, float]
 _IGNORED_STATES = {
-    "focusable",
-    "editable",
-    "readonly",
-    "level",
-    "settable",
-    "multiline",
-    "invalid",
-    "url",
-}
+    "focusable", "editable", "readonly", "level", "settable", "multiline", "invalid", "url",
+}  # fmt: skip
 _NO_LINE = {"InlineTextBox", "LineBreak", "ListMarker", "MenuListPopup"}
 _NO_LINE_IF_EMPTY = {
-    "generic",
-    "img",
-    "list",
-    "strong",
-    "paragraph",
-    "banner",
-    "navigation",
-    "Section",
-    "LabelText",
-    "Legend",
-    "listitem",
-}
+    "generic", "img", "list", "strong", "paragraph", "banner", "navigation", "Section", "LabelText",
+    "Legend", "listitem",
+}  # fmt: skip
 _FIELDS = {"textbox", "searchbox", "spinbutton", "combobox"}
 _ROLES = {"image": "img"}
+# Roles of elements that do nothing by themselves when clicked.
+_PASSIVE = _NO_LINE_IF_EMPTY | {
+    "", "none", "image", "StaticText", "cell", "gridcell", "row", "article", "section", "figure",
+    "heading", "term", "definition", "code", "emphasis",
+}  # fmt: skip
+# Characters of icon fonts.
+_GLYPHS = re.compile(r"[\s\ue000-\uf8ff\U000f0000-\U0010fffd]*")
 # The threshold of WebArena's reference, whose formula multiplies instead of dividing, so nearly
 # every overlapping node is shown.
 _IN_VIEW = 0.6
@@ -84,6 +77,29 @@ class TreeLine:
     key: Key
     depth: int
     text: str
+
+
+def with_hint(node: Node, description: str | None, hint: Hint | None) -> Node:
+    """Returns the node as it is shown outside WebArena: an icon is named by its description, and an
+    element that can be clicked is a node.
+    """
+    if hint is not None and hint.name is not None and node.role in _PASSIVE:
+        name = node.name if node.name and not _GLYPHS.fullmatch(node.name) else hint.name
+        return replace(
+            node,
+            role="generic" if node.role in ("", "none") else node.role,
+            name=name,
+            states=(*node.states, *hint.states),
+        )
+    if node.name is None or any(map(str.isalnum, node.name)):
+        return node
+    bare = _GLYPHS.fullmatch(node.name) is not None
+    if node.role == "StaticText":
+        return replace(node, name=None) if bare and node.name else node
+    tip = description or (hint.tip if hint is not None else "")
+    if not tip or node.role in _NO_LINE_IF_EMPTY:
+        return node
+    return replace(node, name=tip if bare else f"{node.name} {tip}")
 
 
 def build_lines(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[TreeLine]:

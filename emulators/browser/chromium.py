@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,17 +20,10 @@ if TYPE_CHECKING:
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 QUIET = (
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-    "--force-color-profile=srgb",
-    "--font-render-hinting=none",
-)
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--force-color-profile=srgb", "--font-render-hinting=none",
+)  # fmt: skip
 # Seconds; a working browser starts in under one second, and opens or closes a context faster.
 START_TIMEOUT, CALL_TIMEOUT, END_TIMEOUT = 60.0, 20.0, 5.0
 
@@ -40,12 +34,14 @@ class Profile:
 
     `storage_state` is a file of cookies and local storage as Playwright writes it; `geolocation` is
     latitude and longitude in degrees, and pages may then read it; `har` is where the network
-    traffic is recorded once the context closes.
+    traffic is recorded once the context closes; `http_login` are origin, user and password of HTTP
+    authentication.
     """
 
     storage_state: Path | None = None
     geolocation: tuple[float, float] | None = None
     har: Path | None = None
+    http_login: tuple[str, str, str] | None = field(default=None, repr=False)
     locale: str | None = None
     timezone: str | None = None
     downloads: bool = True
@@ -69,20 +65,40 @@ def browser_failures(when: str) -> Iterator[None]:
         ) from error
 
 
+# Playwright's browsers below their folder (playwright.dev/python/docs/browsers).
+_INSTALLED = ("chrome-linux*/chrome", "chrome-mac*/*.app/Contents/MacOS/*")
+
+
 def chromium_path() -> str:
-    """Finds the executable: the environment variable PRILL_CHROMIUM, or the first of NAMES on the
-    PATH. Raises UsageError.
+    """Finds the executable: the environment variable PRILL_CHROMIUM, the newest that `playwright
+    install chromium` has installed, or the first of NAMES on the PATH.
+
+    Raises UsageError.
     """
     if path := os.environ.get("PRILL_CHROMIUM"):
         if not os.access(path, os.X_OK):
             raise UsageError(f"PRILL_CHROMIUM={path} is not an executable file")
         return path
+    cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / cache / "ms-playwright"
+    revisions = sorted(Path(folder).glob("chromium-[0-9]*"), key=lambda path: int(path.name[9:]))
+    for revision in reversed(revisions):
+        for form in _INSTALLED:
+            for executable in revision.glob(form):
+                return str(executable)
     for name in NAMES:
-        if path := shutil.which(name):
-            return path
+        if (found := shutil.which(name)) and not _starts_a_snap(Path(found)):
+            return found
     raise UsageError(
-        "no Chromium found; run: apt-get install chromium, or set PRILL_CHROMIUM to the executable"
+        "no Chromium found; run: playwright install --with-deps chromium (or apt-get install "
+        "chromium), or set PRILL_CHROMIUM to the executable"
     )
+
+
+def _starts_a_snap(path: Path) -> bool:
+    """Returns whether a program is Ubuntu's wrapper, which only works where snaps are installed."""
+    with path.open("rb") as file:
+        return b"/snap/bin/" in file.read(4096) and not Path("/snap/bin/chromium").exists()
 
 
 class Chromium:
@@ -109,9 +125,6 @@ class Chromium:
             height: The window's height, in CSS pixels.
             scale: Device pixels for each CSS pixel.
             profile: The initial state, such as cookies and location. None: an empty profile.
-
-        Returns:
-            The context.
 
         Raises:
             UsageError: The file of cookies cannot be read.
@@ -234,7 +247,7 @@ async def _close(made: asyncio.Task[BrowserContext]) -> None:
 async def _new_context(
     browser: Browser, width: int, height: int, scale: float, profile: Profile
 ) -> BrowserContext:
-    location = profile.geolocation
+    location, login = profile.geolocation, profile.http_login
     return await browser.new_context(
         viewport={"width": width, "height": height},
         device_scale_factor=scale,
@@ -245,6 +258,9 @@ async def _new_context(
         permissions=None if location is None else ["geolocation"],
         record_har_path=profile.har,
         record_har_content=None if profile.har is None else "embed",
+        http_credentials=None
+        if login is None
+        else {"origin": login[0], "username": login[1], "password": login[2]},
         locale=profile.locale,
         timezone_id=profile.timezone,
         accept_downloads=profile.downloads,

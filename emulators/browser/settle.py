@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Request
 
 
-# Seconds without any activity; and the longest wait for pages that never become idle (clocks,
-# adverts).
-QUIET, RESTLESS = 0.1, 3.0
+State = Literal["still", "changing", "loading"]
+Settled = Literal["settled", "loading", "absent"]
 _GLANCE = 0.02
 # Requests that stay open by design, and long polls, are not waited for.
 _OPEN_ENDED = ("eventsource", "websocket", "media", "ping")
-_LONG_POLL = 2.0
+_POLLS, _LONG_POLL = ("fetch", "xhr"), 2.0
 _STILL = """([quiet, limit]) => new Promise((done) => {
   const started = performance.now();
   let changed = started;
@@ -28,8 +27,9 @@ _STILL = """([quiet, limit]) => new Promise((done) => {
     if (document.readyState !== "complete" || document.getAnimations().some(moves)) changed = now;
     if (now - changed < quiet && now - started < limit) return setTimeout(look, 20);
     observer.disconnect();
-    requestAnimationFrame(() => done(now - started < limit));
-    setTimeout(() => done(false), 200);
+    const state = document.readyState !== "complete" ? "loading" : now - changed < quiet ? "changing" : "still";
+    requestAnimationFrame(() => done(state));
+    setTimeout(() => done(state), 200);
   })();
 })"""  # noqa: E501
 
@@ -64,7 +64,10 @@ class Traffic:
     @property
     def busy(self) -> bool:
         """Whether a request is pending that may finish soon."""
-        return any(time.monotonic() - began < _LONG_POLL for began in self._began.values())
+        return any(
+            request.resource_type not in _POLLS or time.monotonic() - began < _LONG_POLL
+            for request, began in self._began.items()
+        )
 
 
 def _is_main(request: Request) -> bool:
@@ -84,45 +87,50 @@ async def arrived(traffic: Traffic, limit: float) -> bool:
     return not traffic.navigating
 
 
-async def until_settled(page: Page, traffic: Traffic, arrival: float) -> bool:
-    """Waits until the page has been stable for QUIET seconds, at most RESTLESS seconds; first waits
-    up to `arrival` seconds for a requested document.
+async def until_settled(
+    page: Page, traffic: Traffic, arrival: float, quiet: float, patience: float
+) -> Settled:
+    """Waits until the page has been stable for `quiet` seconds, at most `patience` seconds; first
+    waits up to `arrival` seconds for a requested document.
 
     A page is stable if the document is complete and unchanged, no finite animation runs, and no
-    request is pending. Returns False if a requested document did not arrive.
+    request is pending. A page that is complete but keeps changing counts as settled in the end.
     """
-    limit, rest = time.monotonic() + arrival, time.monotonic() + RESTLESS
+    limit, rest = time.monotonic() + arrival, time.monotonic() + patience
+    state: State | None = None
     while not page.is_closed():
         if traffic.navigating:
             if not await arrived(traffic, limit):
-                return False
-            rest = time.monotonic() + RESTLESS
+                return "absent"
+            rest = time.monotonic() + patience
         seconds = rest - time.monotonic()
         if seconds <= 0:
+            return "loading" if state == "loading" or traffic.busy else "settled"
+        state = await _state(page, traffic, quiet, seconds)
+        if state is None or (state == "still" and not traffic.busy):
             break
-        still = await _still(page, traffic, seconds)
-        if still is None or (still and not traffic.busy):
-            break
-    return True
+    return "settled"
 
 
-async def _still(page: Page, traffic: Traffic, seconds: float) -> bool | None:
-    """Whether the page became stable within `seconds`, without navigating; None: no answer."""
+async def _state(page: Page, traffic: Traffic, quiet: float, seconds: float) -> State | None:
+    """Returns the page's state once it is still, navigates, or `seconds` are over; None: no
+    answer.
+    """
     from playwright.async_api import Error
 
-    look = asyncio.ensure_future(page.evaluate(_STILL, [QUIET * 1000, seconds * 1000]))
+    look = asyncio.ensure_future(page.evaluate(_STILL, [quiet * 1000, seconds * 1000]))
     end = time.monotonic() + seconds + 1
     try:
         # Chromium delays a page's answers while another document is loading.
         while not look.done() and not traffic.navigating and time.monotonic() < end:
             await asyncio.wait({look}, timeout=_GLANCE)
         if look.done():
-            return bool(look.result())
-        return False if traffic.navigating else None
+            return cast("State", look.result())
+        return "changing" if traffic.navigating else None
     except Error as error:
         # The document was replaced, or the page was closed.
         await asyncio.sleep(_GLANCE)
-        return None if "crashed" in error.message else False
+        return None if "crashed" in error.message else "changing"
     finally:
         look.cancel()
         await asyncio.gather(look, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 Every dialog is accepted, a prompt with its default text, and a page's question whether to leave
 with yes. A new tab becomes the current one. Downloads are stored in a folder, or refused without
-one. File choosers are ignored.
+one. A file chooser stays open until the next action.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prill.emulators.browser.settle import Traffic
 from prill.models.prompts import shorten
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog, Download, Page, Request
+    from playwright.async_api import BrowserContext, Dialog, Download, FileChooser, Page, Request
 
 
 # Further tabs are closed at once, to protect the machine from pages that open windows endlessly.
@@ -41,6 +41,7 @@ class Tabs:
         self._visited: list[Page] = []
         self._failed: dict[Page, str] = {}
         self._notes: list[str] = []
+        self.chooser: FileChooser | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = 0
         self._following = True
@@ -81,9 +82,9 @@ class Tabs:
             self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
         )
 
-    def note(self, text: str) -> None:
-        """Adds a note to the agent's next observation."""
-        self._notes.append(text)
+    def note(self, text: str, *, first: bool = False) -> None:
+        """Adds a note to the agent's next observation, as the last or the first one."""
+        self._notes.insert(0 if first else len(self._notes), text)
 
     def notes(self) -> list[str]:
         """Returns and clears the notes since the last call, at most the first few."""
@@ -100,6 +101,14 @@ class Tabs:
         while self._opening and time.monotonic() < end:
             await asyncio.sleep(0.02)
         self._opening = 0
+
+    async def asked(self, seconds: float) -> FileChooser | None:
+        """Waits for a file chooser, and closes it for the page."""
+        end = time.monotonic() + seconds
+        while self.chooser is None and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        chooser, self.chooser = self.chooser, None
+        return chooser
 
     async def handled(self, seconds: float) -> None:
         """Waits until pending downloads and dialogs are handled."""
@@ -126,10 +135,7 @@ class Tabs:
         page.on("crash", lambda _: self.crashed.add(page))
         page.on("dialog", lambda dialog: self._do(self._answer(dialog)))
         page.on("download", lambda download: self._do(self._keep(download)))
-        page.on(
-            "filechooser",
-            lambda _: self.note("a file was asked for; there are none to choose from"),
-        )
+        page.on("filechooser", self._choose)
         page.on("requestfailed", lambda request: self._failure(page, request))
         self._visited.append(page)
 
@@ -141,6 +147,9 @@ class Tabs:
 
     def _ask(self) -> None:
         self._opening += 1
+
+    def _choose(self, chooser: FileChooser) -> None:
+        self.chooser = chooser
 
     def _closed(self, page: Page) -> None:
         self.traffic.pop(page, None)

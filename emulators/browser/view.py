@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 
 from prill.actions.elements import read_target
 from prill.emulators.browser.actions import BrowserElement
-from prill.emulators.browser.axtree import Box, Key, Node, TreeLine, build_lines, written
+from prill.emulators.browser.axtree import Box, Key, Node, TreeLine, build_lines, with_hint, written
+from prill.emulators.browser.hints import STYLES, Hint, read_hints
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -57,10 +58,10 @@ class _Process:
         return next(iter(self.documents))
 
 
-async def _process(session: CDPSession) -> _Process:
+async def _process(session: CDPSession, styles: Sequence[str]) -> _Process:
     frames, snapshot = await asyncio.gather(
         session.send("Page.getFrameTree"),
-        session.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}),
+        session.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(styles)}),
     )
     documents = dict(_documents(frames["frameTree"]))
     trees = await asyncio.gather(
@@ -86,14 +87,17 @@ def _has(tree: Sequence[Raw], number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame's document: boxes by backend node id (None: no size), scroll, frames by node."""
+    """A frame's document: boxes by backend node id (None: no size), scroll, frames and hints by
+    node.
+    """
 
     boxes: Mapping[int, Box | None]
     scroll: tuple[float, float]
     inner: Mapping[int, str]
+    hints: Mapping[int, Hint]
 
 
-def _drawn_frames(process: _Process) -> dict[str, _Frame]:
+def _drawn_frames(process: _Process, *, hinted: bool) -> dict[str, _Frame]:
     strings, documents = process.snapshot["strings"], process.snapshot["documents"]
     names = [strings[document["frameId"]] for document in documents]
     views = {}
@@ -109,15 +113,24 @@ def _drawn_frames(process: _Process) -> dict[str, _Frame]:
             numbers[node]: names[place]
             for node, place in zip(inner["index"], inner["value"], strict=True)
         }
-        views[name] = _Frame(
-            boxes, (document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)), frames
-        )
+        hints: Mapping[int, Hint] = {}
+        if hinted:
+            hints, labels = read_hints(document, strings)
+            boxes |= {number: (b[0], b[1], b[2], b[3]) for number, b in labels.items()}
+        scroll = (document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0))
+        views[name] = _Frame(boxes, scroll, frames, hints)
     return views
 
 
-def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator[Node]:
+def _nodes(
+    processes: Sequence[_Process], owners: Mapping[str, Key], *, hinted: bool
+) -> Iterator[Node]:
     """Yields all nodes in document order; a frame's nodes follow the element that shows it."""
-    views = {name: view for process in processes for name, view in _drawn_frames(process).items()}
+    views = {
+        name: view
+        for process in processes
+        for name, view in _drawn_frames(process, hinted=hinted).items()
+    }
     trees = {
         name: {node["nodeId"]: node for node in tree}
         for process in processes
@@ -157,12 +170,10 @@ def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator
             if view is not None and number is not None and number in view.boxes
             else around
         )
-        yield _node(
-            raw,
-            Key(frame, documents[frame], number) if number is not None else None,
-            depth,
-            _cut(box, clip),
-        )
+        key = Key(frame, documents[frame], number) if number is not None else None
+        hint = view.hints.get(number) if view is not None and number is not None else None
+        node = _node(raw, key, depth, _cut(box, clip))
+        yield with_hint(node, raw.get("description", {}).get("value"), hint) if hinted else node
         for child in reversed(raw.get("childIds", ())):
             if child in trees[frame]:
                 todo.append((frame, child, depth + 1, corner, clip, box))
@@ -216,6 +227,7 @@ class PageView:
         self._keys: dict[str, Key] = {}
         self._lines: list[TreeLine] = []
         self._snapshot: Snapshot | None = None
+        self._styles: Sequence[str] = STYLES
 
     async def session(self, page: Page) -> CDPSession:
         """Returns the session of the page's main frame."""
@@ -224,9 +236,18 @@ class PageView:
         return session
 
     async def read(
-        self, page: Page, window: tuple[float, float] | None, max_tokens: int | None
+        self,
+        page: Page,
+        window: tuple[float, float] | None,
+        max_tokens: int | None,
+        *,
+        as_webarena: bool = False,
     ) -> str:
-        """Reads the current accessibility tree (see axtree.py). Waits while the page navigates."""
+        """Reads the current accessibility tree (see axtree.py). Waits while the page navigates.
+
+        `as_webarena` leaves out the hints (see hints.py).
+        """
+        self._styles = () if as_webarena else STYLES
         snapshot = await self._read(page)
         self._snapshot, self._lines = (
             snapshot,
@@ -300,9 +321,10 @@ class PageView:
 
     async def _capture(self, page: Page) -> Snapshot:
         """Reads the current page. Raises Playwright's errors, also if the page navigates."""
-        main = await _process(await self.session(page))
+        main = await _process(await self.session(page), self._styles)
         processes = [main]
         owners: dict[str, Key] = {}
+        hinted = bool(self._styles)
         children = [frame for frame in page.frames if frame is not page.main_frame]
         if len(children) >= len(main.documents):
             for frame in children:
@@ -313,7 +335,7 @@ class PageView:
         return Snapshot(
             # In a thread, since a page may have hundreds of thousands of nodes, and other episodes
             # run concurrently.
-            await asyncio.to_thread(lambda: tuple(_nodes(processes, owners))),
+            await asyncio.to_thread(lambda: tuple(_nodes(processes, owners, hinted=hinted))),
             {frame: process.session for process in processes for frame in process.documents},
             {
                 frame: document
@@ -334,7 +356,7 @@ class PageView:
                 session = await self._session(page, frame)
                 if session is None:
                     return None
-                process = await _process(session)
+                process = await _process(session, self._styles)
                 owner = (await main.session.send("DOM.getFrameOwner", {"frameId": process.main}))[
                     "backendNodeId"
                 ]

@@ -16,16 +16,23 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
 
 from prill.actions.keys import key_combination
 from prill.emulators.browsergym.host import HostReply, HostRequest, Settings
-from prill.emulators.settings import TimeoutOption, broken_label
+from prill.emulators.settings import (
+    EnvironmentConfig,
+    Playing,
+    Setting,
+    TimeoutOption,
+    broken_label,
+)
+from prill.emulators.task_source import Names, join_names
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, LabelRecord, Observation, Point, Task, Trajectory
 
@@ -44,6 +51,12 @@ _WITHOUT_ARGUMENTS = {
 }
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
+SlowMoOption = Annotated[
+    Annotated[int, Meta(ge=0)] | None,
+    Meta(description="Milliseconds before each of Playwright's actions (default: the task's)."),
+]
+PauseOption = Annotated[float, Meta(ge=0, description="Seconds before each observation.")]
+
 
 class BrowserGym:
     """BrowserGym's tasks, with their oracle. Screenshots are named by content. `slow_mo` and
@@ -57,14 +70,8 @@ class BrowserGym:
         self,
         images: Path,
         *,
-        slow_mo: Annotated[
-            Annotated[int, Meta(ge=0)] | None,
-            Meta(
-                description="Milliseconds before each of Playwright's actions. None: set "
-                "by the task."
-            ),
-        ] = None,
-        pause: Annotated[float, Meta(ge=0, description="Seconds before each observation.")] = 0.5,
+        slow_mo: SlowMoOption = None,
+        pause: PauseOption = 0.5,
         timeout: TimeoutOption = 180.0,
     ) -> None:
         self._settings = Settings(images=str(images.resolve()), slow_mo=slow_mo, pause=pause)
@@ -95,9 +102,6 @@ class BrowserGym:
         Args:
             name: The task's name.
             seed: The seed of its content.
-
-        Returns:
-            The task.
         """
         self._last = await self._ask(HostRequest(task=name, seed=seed))
         self._untouched = (name, seed)
@@ -356,3 +360,50 @@ def _milliseconds(value: str) -> int:
         return min(60_000, max(0, round(1000 * float(value)))) if value else _WAIT_MS
     except (ValueError, OverflowError):
         return _WAIT_MS
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrowserGymConfig(EnvironmentConfig):
+    """BrowserGym's tasks: `BrowserGymConfig(tasks=["miniwob.click-test"])`. They need BrowserGym in
+    the same environment as prill.
+    """
+
+    name: ClassVar[str] = "browsergym"
+    _identifying: ClassVar[frozenset[str]] = frozenset({"tasks", "slow_mo", "pause"})
+
+    tasks: Annotated[
+        Names,
+        Meta(
+            description="Registered tasks without `browsergym/`, for example "
+            "miniwob.click-test,webarena.7."
+        ),
+    ] = None
+    slow_mo: SlowMoOption = None
+    pause: PauseOption = 0.5
+    timeout: TimeoutOption = 180.0
+
+    def check(self) -> None:
+        """Converts the task names to one text."""
+        object.__setattr__(self, "tasks", join_names(self.tasks))
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Creates an environment for each worker."""
+        if not self.tasks:
+            raise UsageError(
+                "tasks is missing; name some, for example miniwob.click-test", parameters=("tasks",)
+            )
+        options: dict[str, Any] = {"slow_mo": self.slow_mo, "pause": self.pause}
+        environments: list[Any] = [
+            BrowserGym(run.images, **options, timeout=self.timeout) for _ in range(run.copies)
+        ]
+        names = [name.strip().removeprefix("browsergym/") for name in str(self.tasks).split(",")]
+        lasting = [name for name in names if not name.startswith("miniwob.")]
+        leftovers = (
+            f"the sites of {lasting[0]} and others keep what an earlier attempt changed there"
+            if lasting
+            else None
+        )
+        options |= self.more()
+        return Setting(
+            environments, names, BrowserGym.task, BrowserGym.grade, options, leftovers=leftovers
+        )

@@ -17,11 +17,11 @@ import importlib.util
 import os
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -38,19 +38,27 @@ from prill.emulators.ios.screen import (
     read_elements,
 )
 from prill.emulators.ios.simulators import companion_path
+from prill.emulators.phones import PhoneConfig
 from prill.emulators.screenshots import (
     SettleGapOption,
     SettleTimeoutOption,
     keep_screenshot,
     settled_picture,
 )
+from prill.emulators.settings import IdleOption, Playing, Setting
 from prill.emulators.widgets import Widget, action_point, describe, located
 from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
-from prill.types import Action, Observation, Point, Task
+from prill.types import Action, Observation, Platform, Point, Task
 
 NEW_YORK = (40.7128, -74.0060)
 # Slow enough that pages do not keep scrolling after the swipe.
 SWIPE_SECONDS = 0.5
+
+
+_SIMULATOR = Meta(
+    description="Name or UDID of the simulator, or of several, one per worker (default: the only "
+    "one)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +71,10 @@ class IosSpec:
     in the paper's evaluation, or "random": left or right with equal probability, as in its data
     collection, drawn from `seed`, the task's id and the number of times that this object has
     started the task. A screenshot is used once two of them `settle_gap` apart are equal, or after
-    `settle_timeout`. `after_action` and `before_screenshot` are pauses (the paper: 1 and 3, without
-    waiting for a stable screen).
+    `settle_timeout`. `after_action` is a pause (the paper: 1).
     """
 
-    simulator: Annotated[
-        str | None, Meta(description="Name or UDID of the simulator. None: the only one.")
-    ] = None
+    simulator: Annotated[str | None, _SIMULATOR] = None
     companion: Annotated[
         str | None,
         Meta(
@@ -93,10 +98,7 @@ class IosSpec:
     settle_gap: SettleGapOption = 0.1
     settle_timeout: SettleTimeoutOption = 5.0
     after_action: Annotated[float, Meta(ge=0, description="Seconds to wait after an action.")] = 0.3
-    before_screenshot: Annotated[
-        float, Meta(ge=0, description="Seconds to wait before a screenshot.")
-    ] = 0.0
-    idle: Annotated[float, Meta(ge=0, description="Seconds that the action `wait` takes.")] = 1.0
+    idle: IdleOption = 1.0
     boot_timeout: Annotated[
         float,
         Meta(gt=0, description="Timeout for booting, cloning or deleting a simulator, in seconds."),
@@ -238,16 +240,11 @@ class Ios:
 
     def _on_home_screen(self, action: Action) -> Action:
         """Changes the direction of a swipe up on the home screen."""
-        if (
-            action.kind != "swipe"
-            or (action.value or "").lower() != "up"
-            or not is_home_screen(self._elements)
-        ):
+        up = action.kind == "swipe" and (action.value or "").lower() == "up"
+        if not up or not is_home_screen(self._elements):
             return action
-        direction = (
-            "right" if self._spec.swipe_up == "right" else self._random.choice(("left", "right"))
-        )
-        return replace(action, value=direction)
+        drawn = self._random.choice(("left", "right"))
+        return replace(action, value="right" if self._spec.swipe_up == "right" else drawn)
 
     async def _touch(self, touch: Point, lift: Point) -> None:
         start, end = self._points(touch), self._points(lift)
@@ -294,7 +291,6 @@ class Ios:
             await self._session().act("open_url", lambda client: client.open_url(url))
 
     async def _observe(self) -> Observation:
-        await asyncio.sleep(self._spec.before_screenshot)
         picture = await settled_picture(
             self._picture, gap=self._spec.settle_gap, timeout=self._spec.settle_timeout
         )
@@ -327,3 +323,32 @@ class Ios:
                 raise
             return []
         return read_elements(tree.json, self._screen.points)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IosConfig(PhoneConfig, IosSpec):
+    """iOS simulators: `IosConfig(simulator="iPhone 14", tasks="ios_eval")`."""
+
+    name: ClassVar[str] = "ios"
+    platform: ClassVar[Platform] = "ios"
+    _device: ClassVar[str] = "simulator"
+    usual_steps: ClassVar[int] = 10  # the limit of the paper's code
+    _identifying: ClassVar[frozenset[str]] = frozenset(
+        {"tasks", "goal", "start_url", "simulator", "companion", "simctl", "restore", "swipe_up"}
+    )
+
+    simulator: Annotated[str | Sequence[str] | None, _SIMULATOR] = None  # type: ignore[assignment]
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Makes a phone for each worker."""
+        named: Any = self.simulator
+        # With clones, every worker has copies of its own of the one simulator.
+        shared = self.restore == "clone" and "," not in (named or "")
+        devices = [named] * run.copies if shared else self.one_a_worker(run.workers)
+        # A clone depends on the prepared simulator; erased simulators are interchangeable.
+        clone = named if self.restore == "clone" else None
+        options = {"simulator": clone, "restore": self.restore, "swipe_up": self.swipe_up}
+        leftovers = "the simulator keeps what an earlier attempt changed"
+        return self.phones(
+            run, IosSpec, devices, options, leftovers if self.restore == "none" else None
+        )

@@ -21,33 +21,15 @@ _PLAIN = ("Group", "GenericElement", "Other", "Unknown", "ScrollArea", "Cell")
 _SHAPE = 0.02
 # Key codes of the keyboard page of the USB HID usage tables, as idb expects.
 KEYS = {
-    "enter": 40,
-    "return": 40,
-    "escape": 41,
-    "backspace": 42,
-    "tab": 43,
-    "space": 44,
-    "home": 74,
-    "pageup": 75,
-    "delete": 76,
-    "end": 77,
-    "pagedown": 78,
-    "arrowright": 79,
-    "arrowleft": 80,
-    "arrowdown": 81,
-    "arrowup": 82,
-}
+    "enter": 40, "return": 40, "escape": 41, "backspace": 42, "tab": 43, "space": 44, "home": 74,
+    "pageup": 75, "delete": 76, "end": 77, "pagedown": 78, "arrowright": 79, "arrowleft": 80,
+    "arrowdown": 81, "arrowup": 82,
+}  # fmt: skip
 # Names of modifiers in the action space, and idb's.
 MODIFIERS = {
-    "control": "control",
-    "ctrl": "control",
-    "shift": "shift",
-    "alt": "option",
-    "option": "option",
-    "meta": "command",
-    "command": "command",
-    "cmd": "command",
-}
+    "control": "control", "ctrl": "control", "shift": "shift", "alt": "option", "option": "option",
+    "meta": "command", "command": "command", "cmd": "command",
+}  # fmt: skip
 ENTER = KEYS["enter"]
 _COMBINATION = re.compile(r"(?:(.*)\+)?(\+|[^+]+)")
 

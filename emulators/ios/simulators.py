@@ -173,8 +173,7 @@ async def ios_tools() -> tuple[Tool, ...]:
     simctl = await _simctl()
     return (
         Tool("idb client", find_package("fb-idb"), install_command("ios")),
-        Tool("idb_companion", companion and f"{companion}{await _built(companion)}", GET_COMPANION),
-        Tool("Xcode", await _xcode(), _GET_XCODE),
+        Tool("idb_companion", companion, GET_COMPANION),
         Tool("simctl", simctl, _GET_XCODE),
         Tool("simulators", names or None, "xcrun simctl create 'iPhone 14' 'iPhone 14'"),
         *await _pitfalls(
@@ -234,34 +233,6 @@ async def _accessibility(simulator: Simulator) -> bool | None:
     try:
         return all([(await run((*read, key), 10.0)).strip() == "1" for key in _AX_KEYS])
     except EnvironmentFailedError:
-        return None
-
-
-async def _built(companion: str) -> str:
-    """Returns the companion's build date, since it has no version number; empty if unknown."""
-    try:
-        output = (await run((companion, "--version"), 10.0)).strip()
-    except EnvironmentFailedError:
-        return ""
-    try:
-        date = json.loads(output.splitlines()[-1])["build_date"]
-    except (ValueError, LookupError, TypeError):
-        return f" ({output.splitlines()[0][:60]})" if output else ""
-    return f" (built {str(date)[:60]})"
-
-
-async def _xcode() -> str | None:
-    """Returns Xcode's version, such as `Xcode 16.4, Build version 16F6`."""
-    if shutil.which("xcodebuild") is None:
-        return None
-    try:
-        return (
-            ", ".join((await run(("xcodebuild", "-version"), 10.0)).split("\n")[:2])[:100].strip(
-                ", "
-            )
-            or None
-        )
-    except EnvironmentFailedError:  # the command line tools alone have an xcodebuild that refuses
         return None
 
 

@@ -29,15 +29,7 @@ from msgspec import Meta
 
 from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile, browser_failures
 from prill.emulators.browser.view import capture_png
-from prill.emulators.miniwob.page import (
-    HEIGHT,
-    WIDTH,
-    let_go,
-    located,
-    page_script,
-    perform,
-)
-from prill.emulators.registry import make_environment
+from prill.emulators.miniwob.page import HEIGHT, WIDTH, let_go, located, page_script, perform
 from prill.emulators.screenshots import keep_screenshot
 from prill.emulators.settings import (
     EnvironmentConfig,
@@ -82,6 +74,31 @@ LOOK = (
 READ = {"lines": "prillPage.read()", "html": "prillHtml.read(hidden, false)"}
 READ_BOXES = "prillHtml.read(hidden, true)"
 OUTCOME = "() => [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
+TextOption = Annotated[
+    Literal["lines", "html"] | None,
+    Meta(
+        description="Text form of the page: lines, or html.js's HTML (default: the one that the "
+        "policy reads, else lines)."
+    ),
+]
+HiddenOption = Annotated[bool, Meta(description="Include hidden elements in the text.")]
+SettleOption = Annotated[
+    float, Meta(ge=0, description="Seconds of page time after the start and after each action.")
+]
+EndOption = Annotated[
+    bool | None,
+    Meta(
+        description="End the episode as soon as the page gives its reward (default: yes, except "
+        "with the scripted policy)."
+    ),
+]
+BoxesOption = Annotated[
+    bool | None,
+    Meta(
+        description="Add the position of each element to the HTML, as data-wob_box (default: as "
+        "in the policy's paper, else no)."
+    ),
+]
 _PICTURE = re.compile(rb"""url\(["']?([\w./-]+\.(?:png|gif|jpg|svg))["']?\)""")
 
 
@@ -103,29 +120,19 @@ class MiniWoB:
         images: Path,
         *,
         browser: Chromium | None = None,
-        announce_end: Annotated[
-            bool, Meta(description="End an episode as soon as the page gives its reward.")
-        ] = True,
-        settle: Annotated[
-            float,
-            Meta(ge=0, description="Seconds of page time after the start and after each action."),
-        ] = 0.5,
-        text: Annotated[
-            Literal["lines", "html"],
-            Meta(description="Text form of the page for language agents (html: see html.js)."),
-        ] = "lines",
-        hidden: Annotated[bool, Meta(description="Include hidden elements in the text.")] = False,
-        boxes: Annotated[
-            bool, Meta(description="Add the position of each element to the HTML, as data-wob_box.")
-        ] = False,
+        announce_end: EndOption = True,
+        settle: SettleOption = 0.5,
+        text: TextOption = "lines",
+        hidden: HiddenOption = False,
+        boxes: BoxesOption = False,
         timeout: TimeoutOption = 30.0,
     ) -> None:
         self._images = images
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
-        self._announce_end = announce_end
+        self._announce_end = announce_end is not False
         self._settle = settle
-        self._look = LOOK.format(READ_BOXES if boxes and text == "html" else READ[text])
+        self._look = LOOK.format(READ_BOXES if boxes and text == "html" else READ[text or "lines"])
         self._hidden = hidden
         self._timeout = timeout
         self._pages = _pages()
@@ -147,9 +154,6 @@ class MiniWoB:
         Args:
             name: The task's name.
             seed: The seed of its content.
-
-        Returns:
-            The task.
         """
         async with self._bounded():
             goal = await self._load(name, seed)
@@ -358,31 +362,11 @@ class MiniWobConfig(EnvironmentConfig):
             "solve)."
         ),
     ] = None
-    text: Annotated[
-        Literal["lines", "html"] | None,
-        Meta(
-            description="Text form of the page (default: the one that the policy reads, "
-            "else lines)."
-        ),
-    ] = None
-    hidden: Annotated[bool, Meta(description="Include hidden elements in the text.")] = False
-    settle: Annotated[float, Meta(ge=0, description="Seconds of page time after each action.")] = (
-        0.5
-    )
-    announce_end: Annotated[
-        bool | None,
-        Meta(
-            description="End the episode as soon as the page gives its reward (default: "
-            "yes, except with the scripted policy)."
-        ),
-    ] = None
-    boxes: Annotated[
-        bool | None,
-        Meta(
-            description="Add the position of each element to the HTML, as data-wob_box "
-            "(default: as in the policy's paper, else no)."
-        ),
-    ] = None
+    text: TextOption = None
+    hidden: HiddenOption = False
+    settle: SettleOption = 0.5
+    announce_end: EndOption = None
+    boxes: BoxesOption = None
     timeout: TimeoutOption = 30.0
 
     def check(self) -> None:
@@ -402,8 +386,7 @@ class MiniWobConfig(EnvironmentConfig):
         }
         options: dict[str, Any] = {**settings, "boxes": bool(self.boxes), "timeout": self.timeout}
         environments: list[Any] = [
-            make_environment("miniwob", images=run.images, browser=browser, **options)
-            for _ in range(run.copies)
+            MiniWoB(run.images, browser=browser, **options) for _ in range(run.copies)
         ]
         tasks = task_names(self.tasks, MiniWoB.tasks()) if self.tasks or not run.listed else []
         # Boxes that are off, explicitly or by default, give the same episode ids.

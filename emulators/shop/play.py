@@ -17,9 +17,6 @@ _SCROLLS = 12
 class ShopPlay:
     """Plays WebArena's action texts. Scrolls to elements outside the view, and appends `stop` if
     the list does not end with it.
-
-    Args:
-        lines: The actions.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:

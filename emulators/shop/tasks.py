@@ -32,7 +32,7 @@ class Solution:
 
 
 def shop_configs() -> bytes:
-    """Returns the task file of the shop, for `prill.emulators.webarena.tasks.read_configs`.
+    """Returns the task file of the shop, for `prill.datasets.webarena_tasks.read_configs`.
 
     Returns:
         A JSON list of configurations.
@@ -41,11 +41,7 @@ def shop_configs() -> bytes:
 
 
 def shop_solutions() -> dict[int, Solution]:
-    """Returns a right and a wrong solution of each task of the shop.
-
-    Returns:
-        The solutions by `task_id`.
-    """
+    """Returns a right and a wrong solution of each task of the shop."""
     return {
         entry["task_id"]: Solution(_actions(entry["right"]), _actions(entry["wrong"]))
         for entry in _entries()

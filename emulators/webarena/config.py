@@ -14,19 +14,21 @@ from msgspec import Meta
 from prill.actions.webarena import join_sites
 from prill.config.registry import read_options
 from prill.config.values import get_name
+from prill.datasets.webarena_tasks import site_names, variable
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
 from prill.emulators.task_source import Names, join_names, task_names
-from prill.emulators.webarena.environment import WebArenaSpec
+from prill.emulators.webarena.environment import ResetWhenOption, WebArenaSpec
+from prill.emulators.webarena.login import read_forms
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.models.registry import ModelLike
 from prill.protocols import Policy
 from prill.types import Action, LabelRecord, Step, Task, Trajectory
 
 if TYPE_CHECKING:
+    from prill.datasets.webarena_tasks import Mode, TaskConfig
     from prill.emulators.browser.chromium import Chromium
     from prill.emulators.webarena.environment import WebArena
-    from prill.emulators.webarena.tasks import Mode, TaskConfig
     from prill.emulators.webarena.verified import WebArenaVerifiedOracle
     from prill.protocols import LanguageModel
 
@@ -63,13 +65,21 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
     name: ClassVar[str] = "webarena"
     # Addresses, resets and logins do not change an episode's identity.
     _identifying: ClassVar[frozenset[str]] = PagesConfig._identifying | {
-        "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies"
+        "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies", "logins",
+        "trust_cookies",
     }  # fmt: skip
 
     tasks: Annotated[Names, Meta(description="Task numbers, for example 0-9,44, or all.")] = None
     configs: Annotated[
         str | Path | None,
         Meta(description="Task file in WebArena's format (default: the file of libwebarena)."),
+    ] = None
+    logins: Annotated[
+        str | Path | Mapping[str, Any] | None,
+        Meta(
+            description="Login forms of other sites, a TOML file or table: wiki = {url, user, "
+            "password, button, success_url, success_text}."
+        ),
     ] = None
     shop: Annotated[
         bool,
@@ -88,19 +98,13 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
             description="Model that decides fuzzy matches (default: none; they remain undecided)."
         ),
     ] = None
-    reset_when: Annotated[
-        Literal["changes", "always"] | None,
-        Meta(
-            description="changes: reset before a site's first episode and after a task "
-            "that changes the site. always: before each episode (default: changes; with "
-            "shop always)."
-        ),
-    ] = None  # type: ignore[assignment]
+    reset_when: ResetWhenOption = None
 
     def check(self) -> None:
         """Checks options that depend on each other."""
         super().check()
         object.__setattr__(self, "tasks", join_names(self.tasks))
+        read_forms(self.logins)
         if self.shop and (self.configs or self.reset or self.cookies):
             raise UsageError(_SHOP_ALONE, parameters=("shop",))
         if self.shop and self.oracle == "verified":
@@ -108,21 +112,23 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a browser, and sites with their oracle for each worker."""
+        from prill.datasets.webarena_tasks import make_task
         from prill.emulators.browser.chromium import Chromium
         from prill.emulators.webarena.environment import all_sites
-        from prill.emulators.webarena.tasks import make_task
 
         if str(self.reset or "").startswith(("http://", "https://")) and run.copies > 1:
             raise UsageError(_ONE_WORKER, parameters=("reset", "workers"))
         browser = Chromium()
         # the workers are on the same sites
-        changed = all_sites() if self.reset and not self.shop else None
+        changed: set[str] | None = set() if self.reset and not self.shop else None
         with ExitStack() as stack:
             model = None if self.oracle_model is None else run.model(self.oracle_model)
             environs = [_environ(self, stack) for _ in range(run.copies)]
             workers = [
                 _worker_sites(self, run, browser, environ, model, changed) for environ in environs
             ]
+            if changed is not None:
+                changed |= all_sites(workers[0].environment.setups)
             names = task_names(self.tasks, list(workers[0].configs), ranges=True)
             workers[0].check(names)
             shops = stack.pop_all()  # they stay open until the setting is closed
@@ -221,8 +227,8 @@ class WorkerSites:
 
     def task(self, name: str) -> Task:
         """Returns the task for agents, with public host names instead of local addresses."""
+        from prill.datasets.webarena_tasks import make_task
         from prill.emulators.browser.environment import START_SEPARATOR
-        from prill.emulators.webarena.tasks import make_task
 
         config = self.configs[name]
         task = make_task(config)
@@ -232,7 +238,7 @@ class WorkerSites:
 
     def check(self, names: Sequence[str]) -> None:
         """Raises UsageError that lists the missing settings of these tasks."""
-        from prill.emulators.webarena.tasks import make_task
+        from prill.datasets.webarena_tasks import make_task
 
         problems: dict[str, None] = {}
         for name in names:
@@ -264,16 +270,18 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
 
     with ExitStack() as shops:
         environ = _environ(config, shops)
-        sites, browser = Sites.from_environment(environ), Chromium()
-        logins = Logins(sites, browser, run.images.parent, reuse=False)
+        configs, forms = _configs(config, environ), read_forms(config.logins)
+        names_of_sites = (*PUBLIC, *(name for name in site_names(configs) if name not in PUBLIC))
+        sites, browser = Sites.from_environment(environ, names_of_sites), Chromium()
+        logins = Logins(sites, browser, run.images.parent, reuse=False, forms=forms)
         ready: set[str] = set()
         try:
-            for name in PUBLIC:
+            for name in names_of_sites:
                 if name not in sites.addresses:
                     yield SiteFinding(
                         f"address of {name.lower()}", f"is not set: export {name}=http://…"
                     )
-                elif name in sites.accounts:
+                elif name in sites.accounts and name in forms:
                     problem = await _catch_problem(logins.cookies((name,)))
                     yield SiteFinding(f"login at {name.lower()}", problem)
                     ready |= set() if problem else {name}
@@ -284,10 +292,14 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
         command = environ["PRILL_SHOP_RESET"] if config.shop else config.reset
         if command:
             passwords = tuple(account.password for account in sites.accounts.values())
-            yield SiteFinding("reset", await _catch_problem(reset_sites(command, 600.0, passwords)))
+            # as before an episode, but of no task: a command resets the sites that it is told
+            there = ",".join(sorted(map(str.lower, sites.addresses)))
+            told = {"PRILL_TASK": "", "PRILL_SITES": there}
+            work = reset_sites(command, config.reset_timeout, passwords, told)
+            yield SiteFinding("reset", await _catch_problem(work))
         else:
             yield SiteFinding("reset", f"{_LEFTOVERS}: give one with reset")
-        names = _decidable(config, _configs(config, environ), ready)
+        names = _decidable(config, configs, ready)
     if not names:
         yield SiteFinding("oracle", "no task is on sites that are ready")
         return
@@ -298,8 +310,8 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
 
 def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set[str]) -> list[str]:
     """Returns the tasks on these sites; first those with a page oracle and no model."""
+    from prill.datasets.webarena_tasks import make_task
     from prill.emulators.webarena.environment import collect_setups
-    from prill.emulators.webarena.tasks import make_task
 
     numbers = {str(one.task_id): one for one in configs}
     wanted = task_names(config.tasks or "all", list(numbers), ranges=True)
@@ -307,7 +319,7 @@ def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set
 
     def needs(name: str) -> set[str]:
         setup = setups[make_task(numbers[name]).id]
-        return {site.upper() for site in setup.sites} | set(setup.logins)
+        return set(map(variable, setup.sites)) | set(setup.logins)
 
     able = [name for name in wanted if needs(name) <= ready]
     return sorted(able, key=lambda name: "string_match" in numbers[name].eval.eval_types)
@@ -345,9 +357,9 @@ async def _catch_problem(work: Awaitable[object]) -> str | None:
 def _environ(config: WebArenaConfig, shops: ExitStack) -> dict[str, str]:
     """Returns one worker's environment variables, with addresses under WebArena's own names."""
     if not config.shop:
-        from prill.emulators.webarena.sites import Sites
+        from prill.emulators.webarena.sites import read_addresses
 
-        return {**os.environ, **Sites.from_environment().addresses}
+        return {**os.environ, **read_addresses(os.environ)}
     from prill.emulators.shop import Shop
 
     shop = shops.enter_context(Shop())
@@ -366,6 +378,8 @@ def _worker_sites(
     from prill.emulators.webarena.sites import Sites
 
     configs = _configs(config, environ)
+    sites = Sites.from_environment(environ, site_names(configs))
+    environ = {**environ, **sites.addresses}
     options = {
         **config.page_options(run, WebArenaSpec),
         "reset": environ["PRILL_SHOP_RESET"] if config.shop else config.reset,
@@ -373,9 +387,14 @@ def _worker_sites(
         "hars": run.images.parent / "hars" if config.oracle == "verified" else config.hars,
     }
     spec = WebArenaSpec(**read_options(WebArenaSpec, options, "environment 'webarena'"))
-    sites = Sites.from_environment(environ)
     environment = WebArena(
-        run.images, collect_setups(configs), spec, sites=sites, browser=browser, changed=changed
+        run.images,
+        collect_setups(configs),
+        spec,
+        sites=sites,
+        browser=browser,
+        changed=changed,
+        forms=read_forms(config.logins),
     )
     by_number = {str(one.task_id): one for one in configs}
     if config.oracle == "verified":
@@ -391,7 +410,7 @@ def _worker_sites(
 
 
 def _configs(config: WebArenaConfig, environ: dict[str, str]) -> tuple[TaskConfig, ...]:
-    from prill.emulators.webarena.tasks import load_configs, read_configs
+    from prill.datasets.webarena_tasks import load_configs, read_configs
 
     if not config.shop:
         return load_configs(environ, Path(config.configs) if config.configs else None)

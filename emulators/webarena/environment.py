@@ -18,16 +18,26 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from prill.datasets.webarena_tasks import TaskConfig, load_configs, make_task, variable
+from prill.emulators.browser.actions import Typing
 from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.browser.tabs import free_path
-from prill.emulators.webarena.login import Logins
+from prill.emulators.webarena.login import LoginForm, Logins, read_forms
 from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
-from prill.emulators.webarena.tasks import TaskConfig, load_configs, make_task
 from prill.errors import UsageError
 from prill.types import Observation, Task
 
-_STATE = re.compile(r"(?:.*/)?([a-z_.]+)_state\.json")
+_STATE = re.compile(r"(?:.*/)?([a-z0-9_.-]+)_state\.json")
+
+
+ResetWhenOption = Annotated[
+    Literal["changes", "always"] | None,
+    Meta(
+        description="changes: reset before a site's first episode and after a task that changes "
+        "the site. always: before each episode (default: changes; with shop always)."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +69,10 @@ class Setup:
         file = _STATE.fullmatch(self.storage_state)
         if file is None:
             raise UsageError(
-                f"storage_state {self.storage_state!r}: expected ./.auth/<site>.<site>_state.json"
+                f"storage_state {self.storage_state!r}: expected ./.auth/<site>.<site>_state.json, "
+                "or with trust_cookies a file"
             )
-        return tuple(name.upper() for name in file[1].split("."))
+        return tuple(map(variable, file[1].split(".")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +81,8 @@ class WebArenaSpec(PageSpec):
     episode per site at a time.
     """
 
+    typing: Typing = "append"
+    webarena_text: bool = True
     cookies: Annotated[
         Path | None,
         (
@@ -77,6 +90,13 @@ class WebArenaSpec(PageSpec):
             "in again"
         ),
     ] = None
+    trust_cookies: Annotated[
+        bool,
+        Meta(
+            description="Use a task's storage_state, or the file in cookies, without signing in "
+            "and without checking that the sites accept it."
+        ),
+    ] = False
     reset: Annotated[
         str | None,
         Meta(
@@ -84,19 +104,10 @@ class WebArenaSpec(PageSpec):
             "The command gets the task and its sites as PRILL_TASK and PRILL_SITES."
         ),
     ] = None
-    reset_when: Annotated[
-        Literal["changes", "always"],
-        Meta(
-            description="changes: reset before a site's first episode and after a task "
-            "that changes the site. always: before each episode."
-        ),
-    ] = "changes"
+    reset_when: ResetWhenOption = "changes"
     hars: Annotated[
         Path | None, "folder for the network record of each episode, which `finish` writes"
     ] = None
-    login_timeout: Annotated[
-        float, Meta(gt=0, description="Timeout of each page of a login, in seconds.")
-    ] = 30.0
     reset_timeout: Annotated[float, Meta(gt=0, description="Timeout of a reset, in seconds.")] = (
         600.0
     )
@@ -116,6 +127,7 @@ class WebArena(BrowserEnvironment):
         browser: A shared browser, which stays open at the end. None: an own browser.
         changed: The sites that may differ from the benchmark's state: environments on the same
             sites share one set. None: a new set.
+        forms: The login forms by site. None: those of WebArena's own.
     """
 
     def __init__(
@@ -127,13 +139,16 @@ class WebArena(BrowserEnvironment):
         sites: Sites | None = None,
         browser: Chromium | None = None,
         changed: set[str] | None = None,
+        forms: Mapping[str, LoginForm] | None = None,
     ) -> None:
         super().__init__(images, spec, browser=browser)
-        self.sites = Sites.from_environment() if sites is None else sites
-        self._setups = setups
+        named = {variable(site) for setup in setups.values() for site in setup.sites}
+        self.sites = Sites.from_environment(more=named) if sites is None else sites
+        self._forms = read_forms() if forms is None else forms
+        self.setups = setups
         self._options = spec
         self._folder = Path()
-        self._changed = all_sites() if changed is None else changed
+        self._changed = all_sites(setups) if changed is None else changed
 
     def needs(self, task_id: str) -> frozenset[str]:
         """Lists the sites that an episode needs for itself, where sites are reset.
@@ -144,7 +159,7 @@ class WebArena(BrowserEnvironment):
         Returns:
             The sites.
         """
-        return self._setups[task_id].needs
+        return self.setups[task_id].needs
 
     def check(self, task_id: str) -> None:
         """Checks that a task can be played.
@@ -155,16 +170,32 @@ class WebArena(BrowserEnvironment):
         Raises:
             UsageError: The task has no setup, or needs a site or a login that does not exist.
         """
-        if task_id not in self._setups:
+        if task_id not in self.setups:
             raise UsageError(
-                f"task {task_id!r} is not among the {len(self._setups)} tasks of this environment"
+                f"task {task_id!r} is not among the {len(self.setups)} tasks of this environment"
             )
-        setup = self._setups[task_id]
+        setup = self.setups[task_id]
         for name in setup.sites:
-            self.sites.address(name.upper())
+            self.sites.address(variable(name))
+        if self._trusted(setup) is not None:
+            return
         for name in setup.logins:
             self.sites.address(name)
+            if name not in self._forms:
+                raise UsageError(
+                    f"the site {name.lower()} has no login form: describe it with logins, or give "
+                    "a cookie file with trust_cookies"
+                )
             self.sites.account(name)
+
+    def _trusted(self, setup: Setup) -> Path | None:
+        """Returns the cookie file of a task that is used as it is, or None."""
+        if setup.storage_state is None or not self._options.trust_cookies:
+            return None
+        files = [Path(setup.storage_state)]
+        if self._options.cookies is not None:
+            files.append(self._options.cookies / files[0].name)
+        return next((file for file in files if file.is_file()), None)
 
     async def reset(self, task: Task) -> Observation:
         """Opens the task's first page, signed in.
@@ -204,26 +235,25 @@ class WebArena(BrowserEnvironment):
             self._changed |= set(setup.sites)
 
     async def _prepare(self, task: Task) -> Profile:
-        setup = self._setups[task.id]
+        setup = self.setups[task.id]
         if self._options.reset is not None:
             await self._restore(self._options.reset, task.id, setup)
-        state = har = None
-        if setup.logins:
+        state, har = self._trusted(setup), None
+        if state is None and setup.logins:
             reuse = self._options.cookies is not None
-            logins = Logins(
-                self.sites,
-                self._browser,
-                self._folder,
-                reuse=reuse,
-                timeout=self._options.login_timeout,
-            )
+            logins = Logins(self.sites, self._browser, self._folder, reuse=reuse, forms=self._forms)
             state = await logins.cookies(setup.logins)
         if self._options.hars is not None:
             self._options.hars.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^\w.-]+", "-", task.id)[-100:]
             har = free_path(self._options.hars / f"{name}.har")
             har.touch()  # it is written at the end of the episode, and another one may begin before
-        return Profile(storage_state=state, geolocation=setup.geolocation, har=har)
+        return Profile(
+            storage_state=state,
+            geolocation=setup.geolocation,
+            har=har,
+            http_login=self.sites.http_login,
+        )
 
 
 def webarena(
@@ -241,11 +271,12 @@ def webarena(
     return WebArena(images, collect_setups(load_configs(path=configs)), spec, browser=browser)
 
 
-def all_sites() -> set[str]:
+def all_sites(setups: Mapping[str, Setup]) -> set[str]:
     """Returns every site by its name in tasks. Before the first reset, any site may differ from the
     benchmark's initial state.
     """
-    return {name.lower() for name in PUBLIC}
+    more = {site for setup in setups.values() for site in setup.sites}
+    return {name.lower() for name in PUBLIC} | more
 
 
 def collect_setups(configs: Iterable[TaskConfig]) -> dict[str, Setup]:

@@ -7,92 +7,89 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from prill.emulators.browser.chromium import Chromium
+import msgspec
+
+from prill.config.toml import read_table
+from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.webarena.sites import Sites
-from prill.errors import EnvironmentFailedError
+from prill.errors import EnvironmentFailedError, UsageError
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Locator, Page
+    from playwright.async_api import BrowserContext
 
 
 _WINDOW = (1280, 720)
 _CLOSING = 10.0  # seconds
+_OFFICIAL = Path(__file__).with_name("logins.toml")
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A login form, and a page for signed-in users, known by its address or a word on it."""
+class LoginForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A login form, and what shows that an account is signed in.
 
-    page: str
-    user: Callable[[Page], Locator]
-    password: Callable[[Page], Locator]
-    button: Callable[[Page], Locator]
-    private: str
-    word: str | None = None
+    `url` is the form's path below the site's address, or a whole address. `user`, `password` and
+    `button` are selectors of Playwright, such as `input[name=user]`; without a button, Enter is
+    pressed. After the login, a request for `success_url` stays there, or its page contains
+    `success_text`. `{user}` in it stands for the account's name.
+    """
+
+    url: str
+    user: str
+    password: str = "input[type=password]"
+    button: str | None = None
+    success_url: str
+    success_text: str | None = None
 
 
-_FORMS = {
-    "SHOPPING": _Form(
-        "/customer/account/login/",
-        lambda page: page.get_by_label("Email", exact=True),
-        lambda page: page.get_by_label("Password", exact=True),
-        lambda page: page.get_by_role("button", name="Sign In"),
-        "/wishlist/",
-    ),
-    "SHOPPING_ADMIN": _Form(
-        "",
-        lambda page: page.get_by_placeholder("user name"),
-        lambda page: page.get_by_placeholder("password"),
-        lambda page: page.get_by_role("button", name="Sign in"),
-        "/dashboard",
-        "Dashboard",
-    ),
-    "REDDIT": _Form(
-        "/login",
-        lambda page: page.get_by_label("Username"),
-        lambda page: page.get_by_label("Password"),
-        lambda page: page.get_by_role("button", name="Log in"),
-        "/user/{user}/account",
-        "Delete",
-    ),
-    "GITLAB": _Form(
-        "/users/sign_in",
-        lambda page: page.get_by_test_id("username-field"),
-        lambda page: page.get_by_test_id("password-field"),
-        lambda page: page.get_by_test_id("sign-in-button"),
-        "/-/profile",
-    ),
-}
+def read_forms(given: str | Path | Mapping[str, Any] | None = None) -> Mapping[str, LoginForm]:
+    """Returns the login forms by site: a table `{wiki = {url = "/login", …}}` or a file with it,
+    and those of WebArena. Raises UsageError.
+    """
+    place = "logins" if given is None or isinstance(given, Mapping) else str(given)
+    table = read_table(given) if isinstance(given, str | Path) else given or {}
+    forms: dict[str, LoginForm] = {}
+    for name, form in (read_table(_OFFICIAL) | dict(table)).items():
+        try:
+            forms[name.upper()] = msgspec.convert(form, LoginForm)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{place}: {name}: {error}", parameters=("logins",)) from None
+    return forms
+
+
+_TIMEOUT_MS = 30_000.0  # of each request and each page
 
 
 class Logins:
     """The cookie files, one for each combination of sites.
 
     With `reuse`, an existing file is used while every site accepts it, and renewed otherwise.
-    `timeout` limits each request and each page, in seconds. The cookies grant access to the sites,
-    so only the files' owner can read them.
+    The cookies grant access to the sites, so only the files' owner can read them.
     """
 
     def __init__(
-        self, sites: Sites, browser: Chromium, folder: Path, *, reuse: bool, timeout: float = 30.0
+        self,
+        sites: Sites,
+        browser: Chromium,
+        folder: Path,
+        *,
+        reuse: bool,
+        forms: Mapping[str, LoginForm],
     ) -> None:
         self._sites = sites
         self._browser = browser
         self._folder = folder
         self._reuse = reuse
-        self._timeout = timeout * 1000
+        self._forms = forms
 
     async def cookies(self, names: tuple[str, ...]) -> Path:
         """Returns the cookie file for these sites (SHOPPING, …). Raises EnvironmentFailedError if a
         site is down or refuses the account.
         """
-        path = self._folder / f"{'.'.join(name.lower() for name in sorted(names))}_state.json"
+        path = cookie_file(self._folder, names)
         if self._reuse and path.is_file() and await self._accepted(path, names):
             return path
         from playwright.async_api import Error
@@ -128,19 +125,24 @@ class Logins:
     async def _sign_in(self, context: BrowserContext, name: str) -> None:
         from playwright.async_api import Error
 
-        form, account, address = _FORMS[name], self._sites.account(name), self._sites.address(name)
+        form, account = self._forms[name], self._sites.account(name)
+        address = self._sites.address(name)
         with _site_failures(name, address):
             page = await context.new_page()
-            await page.goto(address + form.page, wait_until="domcontentloaded")
+            await page.goto(_below(address, form.url), wait_until="domcontentloaded")
         try:
-            await form.user(page).fill(account.user)
-            await form.password(page).fill(account.password)
+            await page.locator(form.user).fill(account.user)
+            await page.locator(form.password).fill(account.password)
             async with page.expect_navigation(wait_until="domcontentloaded"):
-                await form.button(page).click()
+                if form.button is None:
+                    await page.locator(form.password).press("Enter")
+                else:
+                    await page.locator(form.button).click()
         except Error:
             # Playwright's message could contain the password.
             raise EnvironmentFailedError(
-                f"{_named(name, address)} shows no login form that can be submitted"
+                f"{_named(name, address)} shows no login form that can be submitted; describe its "
+                "form with logins, or give a cookie file"
             ) from None
         if not await self._signed_in(context, name):
             raise EnvironmentFailedError(
@@ -149,20 +151,23 @@ class Logins:
             )
 
     async def _signed_in(self, context: BrowserContext, name: str) -> bool:
-        form, address = _FORMS[name], self._sites.address(name)
-        url = address + form.private.format(user=self._sites.account(name).user)
+        form, address = self._forms[name], self._sites.address(name)
+        user = self._sites.account(name).user
+        url = _below(address, form.success_url.replace("{user}", user))
         with _site_failures(name, address):
-            answer = await context.request.get(url, timeout=self._timeout)
-            if form.word is not None:
-                return answer.ok and form.word in await answer.text()
+            answer = await context.request.get(url, timeout=_TIMEOUT_MS)
+            if form.success_text is not None:
+                wanted = form.success_text.replace("{user}", user)
+                return answer.ok and wanted in await answer.text()
             return answer.ok and _path(answer.url) == _path(url)
 
     @contextlib.asynccontextmanager
     async def _context(self) -> AsyncIterator[BrowserContext]:
         from playwright.async_api import Error
 
-        context = await self._browser.context(*_WINDOW)
-        context.set_default_timeout(self._timeout)
+        profile = Profile(http_login=self._sites.http_login)
+        context = await self._browser.context(*_WINDOW, profile=profile)
+        context.set_default_timeout(_TIMEOUT_MS)
         try:
             yield context
         finally:
@@ -183,6 +188,15 @@ def _site_failures(name: str, address: str) -> Iterator[None]:
         raise EnvironmentFailedError(
             f"{_named(name, address)} does not respond: {reason}"
         ) from None
+
+
+def cookie_file(folder: Path, names: Iterable[str]) -> Path:
+    """Returns the file for the cookies of these sites."""
+    return folder / f"{'.'.join(name.lower() for name in sorted(names))}_state.json"
+
+
+def _below(address: str, path: str) -> str:
+    return path if path.startswith(("http://", "https://")) else address + path
 
 
 def _named(name: str, address: str) -> str:

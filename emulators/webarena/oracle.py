@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from prill.datasets.webarena_tasks import Check, Mode, TaskConfig, make_task, note, product
 from prill.emulators.webarena.oracle_answers import check_answer, check_url, hosts
 from prill.emulators.webarena.oracle_pages import SETTLE, ShopAccess, check_pages, shop_access
-from prill.emulators.webarena.tasks import Check, Mode, TaskConfig, make_task, note, product
 from prill.errors import UsageError
 from prill.protocols import LanguageModel
 from prill.types import LabelRecord, Trajectory

@@ -42,7 +42,7 @@ from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 from urllib.parse import parse_qs, unquote, urlparse, urlsplit
 
-from prill.emulators.webarena.tasks import (
+from prill.datasets.webarena_tasks import (
     Check,
     Mode,
     References,
@@ -50,6 +50,7 @@ from prill.emulators.webarena.tasks import (
     UndecidableError,
     product,
     require_sites,
+    without_login,
 )
 from prill.errors import UnscoredError
 from prill.models.prompts import NONCE, load_prompt, quoted, shorten
@@ -213,11 +214,12 @@ def check_url(
 
     It is undecided if there is no address, or if it fails for a host that is not in `hosts`.
     """
-    wanted = config.eval.reference_url or ""
+    wanted = without_login(config.eval.reference_url or "")
     if config.eval.url_note not in (None, RULE):
         return Check(None, f"url_match: the rule {config.eval.url_note!r} is not known")
     if url is None:
         return Check(None, "url_match: the last address was not recorded")
+    url = without_login(url)
     try:
         require_sites(wanted)
         passed = url_matches(wanted, url, mode)
@@ -262,7 +264,7 @@ def hosts(configs: Iterable[TaskConfig]) -> frozenset[str]:
 
 def _host(url: str) -> str:
     try:
-        return urlsplit(url).netloc
+        return urlsplit(without_login(url)).netloc
     except ValueError:
         return ""
 

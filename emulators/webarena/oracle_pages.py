@@ -34,8 +34,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from prill.datasets.webarena_tasks import Check, Mode, PageCheck, UndecidableError, require_sites
 from prill.emulators.webarena.oracle_answers import equals, includes
-from prill.emulators.webarena.tasks import Check, Mode, PageCheck, UndecidableError, require_sites
 from prill.models.replies import excerpt
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from prill.datasets.webarena_tasks import without_login
 from prill.emulators.processes import kill
 from prill.errors import EnvironmentFailedError, UsageError
 
@@ -30,7 +31,7 @@ _ACCOUNTS = {
     "REDDIT": ("MarvelsGrantMan136", "test1234"),
     "GITLAB": ("byteblaze", "hello1234"),
 }
-_PLACEHOLDER = re.compile(rf"__({'|'.join(PUBLIC)})__")
+_PLACEHOLDER = re.compile(r"__([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)__")
 _SCHEME = re.compile(r"(?:https?://)?(?:www\.)?", re.IGNORECASE)
 _POLL = 0.5
 _READY = "Ready for duty!"
@@ -46,43 +47,52 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The sites' addresses by name (SHOPPING, …), without a trailing slash, and their accounts."""
+    """The sites' addresses by name (SHOPPING, …), without a trailing slash, and their accounts.
+
+    `http_login` are origin, user and password of an address that contained them.
+    """
 
     addresses: Mapping[str, str]
     accounts: Mapping[str, Account]
+    http_login: tuple[str, str, str] | None = field(default=None, repr=False)
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Sites:
+    def from_environment(
+        cls, environ: Mapping[str, str] | None = None, more: Iterable[str] = ()
+    ) -> Sites:
         """Reads the variables SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE
-        from `environ` (os.environ).
+        from `environ` (os.environ), and those of `more` sites.
 
         BrowserGym's names (WA_SHOPPING, …) are used if these are not set. SHOPPING_USERNAME,
         SHOPPING_PASSWORD and so on replace the accounts that the benchmark publishes. A missing
         variable is an error only once a task needs it.
         """
         values = os.environ if environ is None else environ
-        addresses = {}
-        for name in PUBLIC:
-            if address := (values.get(name) or values.get(f"WA_{name}") or "").strip().rstrip("/"):
-                if not address.startswith(("http://", "https://")):
-                    raise UsageError(
-                        f"{name}={address}: expected a URL that starts with http:// or https://"
-                    )
-                addresses[name] = address
-        accounts = {
-            name: Account(
-                values.get(f"{name}_USERNAME") or user, values.get(f"{name}_PASSWORD") or password
-            )
-            for name, (user, password) in _ACCOUNTS.items()
-        }
-        return cls(addresses, accounts)
+        names = dict.fromkeys((*PUBLIC, *more))
+        addresses, logins = {}, set()
+        for name, given in read_addresses(values, names).items():
+            address = without_login(given)
+            if not address.startswith(("http://", "https://")):
+                raise UsageError(
+                    f"{name}={address}: expected a URL that starts with http:// or https://"
+                )
+            addresses[name] = address
+            parts = urlsplit(given)
+            if parts.username:
+                origin = f"{parts.scheme}://{urlsplit(address).netloc}"
+                logins.add((origin, unquote(parts.username), unquote(parts.password or "")))
+        if len(logins) > 1:
+            raise UsageError("HTTP authentication is possible at one site's address only")
+        accounts = {}
+        for name in names:
+            user, password = _ACCOUNTS.get(name, ("", ""))
+            user = values.get(f"{name}_USERNAME") or user
+            if user:
+                accounts[name] = Account(user, values.get(f"{name}_PASSWORD") or password)
+        return cls(addresses, accounts, logins.pop() if logins else None)
 
     def address(self, name: str) -> str:
         """Returns the site's address. Raises UsageError that names a missing variable."""
-        if name not in PUBLIC:
-            raise UsageError(
-                f"WebArena has no site {name.lower()!r}; its sites: {', '.join(PUBLIC).lower()}"
-            )
         if name not in self.addresses:
             raise UsageError(
                 f"the site {name.lower()} is needed, but {name} is not set: export {name}=http://…"
@@ -92,7 +102,9 @@ class Sites:
     def account(self, name: str) -> Account:
         """Returns the account of a site. Raises UsageError for a site without a login."""
         if name not in self.accounts:
-            raise UsageError(f"the site {name.lower()!r} has no login")
+            raise UsageError(
+                f"the site {name.lower()!r} has no account: set {name}_USERNAME and {name}_PASSWORD"
+            )
         return self.accounts[name]
 
     def real(self, url: str) -> str:
@@ -103,7 +115,8 @@ class Sites:
         host, so that the real site is never visited. Raises UsageError for a placeholder whose site
         is not configured.
         """
-        url = _PLACEHOLDER.sub(lambda placeholder: self.address(placeholder[1]), url)
+        known = {*PUBLIC, *self.addresses}
+        url = _PLACEHOLDER.sub(lambda p: self.address(p[1]) if p[1] in known else p[0], url)
         scheme = _SCHEME.match(url)
         bare = url[scheme.end() :] if scheme else url
         for name, host in _longest_first(PUBLIC):
@@ -115,11 +128,20 @@ class Sites:
         return url
 
     def public(self, url: str) -> str:
-        """Converts an address to the public one that agents see."""
+        """Converts an address to the public one that agents see; a site that is not WebArena's
+        keeps its own.
+        """
+        url = without_login(url)
         for name, address in _longest_first(self.addresses):
-            if (rest := _below(url, address)) is not None:
+            if name in PUBLIC and (rest := _below(url, address)) is not None:
                 return f"http://{PUBLIC[name]}{rest}"
         return url
+
+
+def read_addresses(values: Mapping[str, str], names: Iterable[str] = PUBLIC) -> dict[str, str]:
+    """Returns the addresses that are set, as they are set, by the sites' own names."""
+    found = {name: values.get(name) or values.get(f"WA_{name}") or "" for name in names}
+    return {name: bare for name, given in found.items() if (bare := given.strip().rstrip("/"))}
 
 
 def _longest_first(table: Mapping[str, str]) -> list[tuple[str, str]]:

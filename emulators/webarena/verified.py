@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prill.emulators.webarena.tasks import SITES
+from prill.datasets.webarena_tasks import SITES
 from prill.errors import InputError, UsageError
 from prill.types import LabelRecord, Trajectory
 

@@ -129,9 +129,7 @@ FAMILIES = MappingProxyType(
             "idle text before and after the words of the latest states", _PAGE, "characters"
         ),
         "look-alikes": Family(
-            "letters of the latest states replaced by look-alikes",
-            _PAGE,
-            "share of the letters",
+            "letters of the latest states replaced by look-alikes", _PAGE, "share of the letters"
         ),
         "invisible": Family(
             "invisible characters in the latest states", _PAGE, "share of the letters"

@@ -34,8 +34,7 @@ _NUMBERED_TREE = re.compile(r"^\s*\[\w+\] ?\w+ '", re.MULTILINE)
 _TREE = re.compile(r"^\s*\w+ \"", re.MULTILINE)
 _TITLE = re.compile(r"RootWebArea '")
 _LOOK_ALIKES = str.maketrans(
-    "abcdeghijklmnopqrstuvwxyzABCEHIKMNOPSTXYZ",
-    "аƄсԁеɡһіјкⅼⅿոорԛгѕтυνԝхуᴢΑΒСЕΗΙΚΜΝОΡЅΤΧΥΖ",
+    "abcdeghijklmnopqrstuvwxyzABCEHIKMNOPSTXYZ", "аƄсԁеɡһіјкⅼⅿոорԛгѕтυνԝхуᴢΑΒСЕΗΙΚΜΝОΡЅΤΧΥΖ"
 )
 _INVISIBLE = "\u200b\u200c\u2060\u00ad"
 _SEED = 7

@@ -1,6 +1,6 @@
 """Calibration: maps scores to probabilities, measures their quality, and wraps a judge.
 
-`prill calibrate` writes the file (`prill.evaluators.meta.calibration_fit`); `Calibrated` applies
+`prill calibrate` writes the file (`prill.evaluators.fitted.calibration_fit`); `Calibrated` applies
 it.
 """
 
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, fsum, log
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -22,10 +22,14 @@ from prill.io.lines import read_json
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 FORMAT = "prill calibration 1"
 BINS = 10
 _DIGITS = 6
 Method = Literal["isotonic", "platt"]
+_FLAT, _HALVINGS = 1e-12, 30  # of a gradient at the optimum; of a Newton step
 _PLATT_DIGITS = 11  # decimals, so that a map is the same on all processors
 # Scores of exactly 0 or 1 have no finite logit; they are clipped to an error rate of one in a
 # million.
@@ -84,26 +88,12 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationHeldOut:
-    """Held-out calibrated scores by true outcome, with the number of unscored runs of each outcome.
-
-    They give the judge's error rates at any threshold. The map was not fitted to these runs.
-    """
-
-    successes: tuple[float, ...]
-    failures: tuple[float, ...]
-    unscored_successes: int = 0
-    unscored_failures: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """A calibration file: the judge, the map, and the threshold with the rule that chose it.
 
     `method_rule` explains the choice of the method, `truth` the rule for annotators who differ.
-    `before`, `after` and the scores `held_out` come from `folds`-fold cross-validation, on runs
-    that the map was not fitted to. `fitted_to` identifies the labelled runs. Files of earlier
-    versions lack `held_out` and `fitted_to`.
+    `before` and `after` come from `folds`-fold cross-validation, on runs that the map was not
+    fitted to. `fitted_to` identifies the labelled runs; files of earlier versions lack it.
     """
 
     format: str
@@ -121,7 +111,6 @@ class Calibration:
     grouped_by: str
     before: Quality
     after: Quality
-    held_out: CalibrationHeldOut | None = None
     fitted_to: FittedRuns | None = None
 
     def __call__(self, score: float) -> float:
@@ -140,9 +129,6 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
 
     Args:
         path: A file that `prill calibrate` wrote.
-
-    Returns:
-        The calibration.
 
     Raises:
         UsageError: The file cannot be read, or is not a calibration of this version.
@@ -171,10 +157,6 @@ class Calibrated:
     """A judge with calibrated scores; a score at or above the calibration's threshold is a success.
 
     Unscored verdicts stay unscored. A missing score counts as 1 for a success and 0 for a failure.
-
-    Args:
-        judge: The judge.
-        calibration: Its calibration.
 
     Raises:
         UsageError: The calibration was fitted for another judge, or for other settings of this
@@ -336,23 +318,43 @@ def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, f
     the success rate.
     """
     import numpy as np
-    from scipy.optimize import root
-    from scipy.special import expit
 
     successes = sum(truths)
     failures = len(truths) - successes
     targets = np.where(truths, (successes + 1) / (successes + 2), 1 / (failures + 2))
     base = log((successes + 1) / (failures + 1))
     rows = np.column_stack([logits, np.ones(len(truths))])
-
-    # The cross-entropy is convex: it is lowest where its gradient is 0.
-    def gradient(weights: np.ndarray) -> np.ndarray:
-        return np.asarray(rows.T @ (expit(rows @ weights) - targets))
-
-    def curvature(weights: np.ndarray) -> np.ndarray:
-        chances = expit(rows @ weights)
-        return np.asarray((rows.T * (chances * (1 - chances))) @ rows)
-
-    found = root(gradient, (0.0, base), jac=curvature, tol=1e-14)
-    slope, offset = (round(float(weight), _PLATT_DIGITS) for weight in found.x)
+    found = fit_logistic(rows, targets, np.zeros(2), np.array([0.0, base]))
+    slope, offset = (round(float(weight), _PLATT_DIGITS) for weight in found)
     return (slope, offset) if slope > 0 else (0.0, base)
+
+
+def fit_logistic(
+    rows: NDArray[Any], targets: NDArray[Any], ridge: NDArray[Any], start: NDArray[Any]
+) -> NDArray[Any]:
+    """Fits a logistic regression by Newton's method, without scipy, whose import takes seconds.
+
+    `ridge` is the L2 penalty of each weight. Steps are halved until the gradient shrinks.
+    """
+    import numpy as np
+
+    def chances(weights: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(0.5 + 0.5 * np.tanh(rows @ weights / 2))
+
+    def gradient(weights: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(rows.T @ (chances(weights) - targets) + ridge * weights)
+
+    weights, slope = start, gradient(start)
+    while slope @ slope > _FLAT**2:
+        here = chances(weights)
+        curvature = (rows.T * (here * (1 - here))) @ rows + np.diag(ridge)
+        step = np.linalg.lstsq(curvature, slope, rcond=None)[0]
+        for _ in range(_HALVINGS):
+            after = gradient(weights - step)
+            if after @ after < slope @ slope:
+                break
+            step /= 2
+        else:
+            break
+        weights, slope = weights - step, after
+    return weights

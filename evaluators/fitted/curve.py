@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from prill.errors import UsageError
-from prill.evaluators.fitted.fit import FOLDS, held_out, make_table
-from prill.evaluators.fitted.regression import FeatureTable, FitExample, fit_rows
+from prill.evaluators.fitted.fit import held_out, make_table
+from prill.evaluators.fitted.regression import FOLDS, FeatureTable, FitExample, fit_rows
 from prill.evaluators.fitted.student import StudentModel
 from prill.evaluators.labels import grouped_folds
 

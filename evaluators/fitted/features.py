@@ -19,10 +19,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import groupby
-from math import log1p
+from math import fsum, log1p, sqrt
+from operator import mul
 
+from prill.evaluators.fitted.values import ENTERING, clicked, last_entries, value_spans
 from prill.types import Observation, Trajectory
 
 # A feature name is `theme/detail`; reasons mention themes.
@@ -90,6 +93,22 @@ CUES = (
         for n in ("log words", "doubts for each 10 words", "one before without doubts", "unchanged")
     ),
 )
+# Values of the request (quotations, numbers, names) against what was entered and clicked.
+VALUE_CUES = tuple(
+    f"values asked for/{n}"
+    for n in (
+        "acted on",
+        "in the last entries",
+        "all in the last entries",
+        "entries without others",
+        "entries with others",
+        "entries with words seen nowhere",
+        "clicked elements named",
+        "last click named",
+        "last click not named",
+        "last click submits",
+    )
+)
 ANSWER_CUES = tuple(
     f"answer/{n}" for n in ("goal words", "doubts", "words seen in the latest states")
 )
@@ -135,23 +154,19 @@ _ERRORS = frozenset(
     )
 )
 _QUESTIONS = (
-    "what",
-    "which",
-    "who",
-    "how",
-    "when",
-    "where",
-    "tell",
-    "find",
-    "list",
-    "show",
-    "give",
-)
+    "what", "which", "who", "how", "when", "where", "tell", "find", "list", "show", "give",
+)  # fmt: skip
 _TYPING = frozenset({"type", "select", "goto", "press"})
 # Maximum number of characters read from the start and end of a text; guards reject longer states
 # (`guard.py`).
 MAX_CHARACTERS = 100_000
 _STATES = 2
+_SUBMITTING = frozenset(
+    _WORD.findall(
+        "submit save send order buy purchase pay book reserve confirm apply post publish create "
+        "add update delete remove checkout sign login register continue done ok search"
+    )
+)
 # Minimum number of distinct words in a substantial answer.
 _MIN_SAID = 4
 # Counts are capped here, so that a model fitted on runs of 30 steps works on a run of 1,000.
@@ -205,6 +220,55 @@ class Reading:
     characters: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A logit and its parts."""
+
+    logit: float
+    numbers: list[float]  # the contribution of each number
+    # for each text, the name, the contribution and the set of its known words
+    words: list[tuple[str, float, Set[str]]]
+
+
+class Linear:
+    """The linear model: a weighted sum of the numbers and of the known words of each text.
+
+    The sum over a text's words is divided by the square root of their count.
+
+    Words that only lower the score (`against`) are summed without this division, so that other
+    words cannot weaken them.
+    """
+
+    def __init__(
+        self,
+        bias: float,
+        features: Iterable[tuple[float, float]],
+        words: Mapping[str, Mapping[str, float]],
+        *,
+        against: bool = False,
+    ) -> None:
+        pairs = list(features)
+        self.weights = [weight for weight, _ in pairs]
+        self.offsets = [weight * centre for weight, centre in pairs]
+        self.bias = bias - fsum(self.offsets)
+        self.words = words
+        self._against = against
+
+    def __call__(self, reading: Reading) -> Scores:
+        """Returns the logit and its parts. The sums are exact, whatever the order of words."""
+        numbers = list(map(mul, self.weights, reading.numbers))
+        total = [self.bias, fsum(numbers)]
+        words: list[tuple[str, float, Set[str]]] = []
+        for text, weights in self.words.items():
+            if known_words := weights.keys() & reading.words[text]:
+                adds = fsum(map(weights.__getitem__, known_words)) / (
+                    1.0 if self._against else sqrt(len(known_words))
+                )
+                total.append(adds)
+                words.append((text, adds, known_words))
+        return Scores(fsum(total), numbers, words)
+
+
 def names(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
     """Returns the names of the numbers that `read` returns.
 
@@ -214,7 +278,7 @@ def names(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
         return TELEMETRY
     if narrow:
         return (*BEYOND_THE_AGENT, *AGAINST, *(() if evidence_only else SILENCE))
-    return (*TELEMETRY, *CUES, *ANSWER_CUES)
+    return (*TELEMETRY, *CUES, *VALUE_CUES, *ANSWER_CUES)
 
 
 def texts(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
@@ -257,6 +321,7 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool 
     numbers += (log1p(len(trajectory.answer or "")), log1p(thought))
     numbers += _cues(trajectory, states, goal, page_words)
     numbers += _page_cues(states)
+    numbers += _value_cues(trajectory)
     new = answer - goal - _COMMON
     numbers += (
         len(goal & answer) / max(1, len(goal)),
@@ -376,6 +441,41 @@ def _cues(
         log1p(trajectory.task.goal.count('"')),
         log1p(len(goal)),
         len(goal.intersection(_words(typed_text))) / many,
+    )
+
+
+def _value_cues(trajectory: Trajectory) -> tuple[float, ...]:
+    goal = trajectory.task.goal
+    mentioned = set(_words(goal))
+    asked = set[str]().union(*(_words(goal[start:end]) for start, end in value_spans(goal)))
+    entries = [set(_words(value)) for value in last_entries(trajectory).values()]
+    shown = set(_words(_text(trajectory.steps[0].observation)))
+    clicks = [
+        set(_words(clicked(step.action.target)))
+        for step in trajectory.steps
+        if step.action.kind == "click" and step.action.target
+    ]
+    typed = [
+        set(_words(step.action.value))
+        for step in trajectory.steps
+        if step.action.kind in ENTERING and step.action.value
+    ]
+    touched = set[str]().union(*clicks, *typed)
+    last = set[str]().union(*entries, *clicks)
+    many = max(1, len(asked))
+    others = [bool(words - mentioned) for words in entries]
+    named = [bool(words) and words <= mentioned for words in clicks]
+    return (
+        len(asked & touched) / many,
+        len(asked & last) / many,
+        bool(asked) and asked <= last,
+        bool(others) and not any(others),
+        any(others),
+        any(words - mentioned - shown for words in entries),
+        sum(named) / max(1, len(named)),
+        bool(named) and named[-1],
+        bool(named) and not named[-1],
+        bool(clicks) and not _SUBMITTING.isdisjoint(clicks[-1]),
     )
 
 

@@ -24,8 +24,21 @@ from typing import TYPE_CHECKING
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, ON_SCREENSHOTS, Variant, families
 from prill.evaluators.fitted.features import Reading, cut_off, names, read
+from prill.evaluators.fitted.guard import OPEN
 from prill.evaluators.fitted.overlap import FittedRuns, compute_digests
-from prill.evaluators.fitted.regression import FeatureTable, FitExample, FittedRegression, fit_rows
+from prill.evaluators.fitted.regression import (
+    FOLDS,
+    FeatureTable,
+    FitExample,
+    FittedRegression,
+    cross_validated,
+    enough,
+    expect_enough,
+    fit_rows,
+    is_bounded,
+    iter_folds,
+    scores_out_of_fold,
+)
 from prill.evaluators.fitted.student import (
     FORMAT,
     Attacked,
@@ -35,18 +48,16 @@ from prill.evaluators.fitted.student import (
     StudentHeldOut,
     StudentModel,
 )
-from prill.evaluators.labels import grouped_folds, make_task
+from prill.evaluators.fitted.values import describe_values
+from prill.evaluators.labels import make_task
 from prill.evaluators.metrics import FIGURES, auc, count_outcomes, figures
 from prill.types import Trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 
-FOLDS = 5  # of the figures on the card
 THRESHOLD = 0.5
-# Minimum numbers of runs of each outcome, and of tasks, for a fit.
-_MIN_EACH, _MIN_TASKS = 10, 10
 # Maximum number of sites left out in turn, and minimum number of runs of such a site.
 _SITES_LEFT_OUT, _MIN_OF_A_SITE = 10, 20
 # The band: maximum error rate outside it, and minimum number of runs to measure that rate on.
@@ -85,6 +96,7 @@ def examples(
     for a prior.
     """
     variants = _variants(kind, evidence_only, harden)
+    wide = kind == "student" and not evidence_only and not harden
     runs, others = [], 0
     for trajectory in trajectories:
         success = gold.get(trajectory.id)
@@ -103,6 +115,7 @@ def examples(
                 site=trajectory.task.site,
                 cut_off=cut_off(trajectory),
                 digests=compute_digests(trajectory),
+                told=describe_values(trajectory) if wide else "",
             )
         )
     return runs, others
@@ -183,17 +196,19 @@ def fit_with_scores(
     left_out: int = 0,
     origin: Origin | None = None,
     plain: Sequence[FitExample] = (),
+    abstain: bool = True,
 ) -> Fit:
     """Returns the fitted judge with its card, and its out-of-fold scores.
 
     `hardened` means that the runs were read with hardened features. `plain` are the same runs read
-    without them, to measure the cost of hardening.
+    without them, to measure the cost of hardening. Unless it may `abstain`, the judge judges runs
+    unlike those it was fitted on, too.
 
     Raises UsageError if there are too few runs, and MissingExtraError without scikit-learn.
     """
-    table = _table(runs, kind, evidence_only, hardened)
-    folds = list(_folds(table, seed))
-    out_of_fold = _out_of_fold(table, folds)
+    table = _table(runs, kind, evidence_only, hardened, abstain)
+    folds = list(iter_folds(table, seed))
+    out_of_fold = scores_out_of_fold(table, folds)
     model = fit_rows(table, range(len(runs)), seed)
     truths = [run.success for run in runs]
     others, transfer = _other_sites(table, seed)
@@ -239,12 +254,6 @@ def fit_with_scores(
     )
 
 
-def cross_validated(runs: Sequence[FitExample], seed: int) -> list[float | None]:
-    """Returns each run's probability from a judge fitted without its task; None if it abstains."""
-    table = FeatureTable(runs, bounded=_is_bounded(runs))
-    return _out_of_fold(table, _folds(table, seed))
-
-
 def without_site(
     runs: Sequence[FitExample], site: str, seed: int
 ) -> tuple[list[int], list[float | None]]:
@@ -252,7 +261,7 @@ def without_site(
     inside = [i for i, run in enumerate(runs) if run.site == site]
     outside = [i for i, run in enumerate(runs) if run.site != site]
     return inside, fit_rows(
-        FeatureTable(runs, bounded=_is_bounded(runs)), outside, seed
+        FeatureTable(runs, bounded=is_bounded(runs)), outside, seed
     ).probabilities(inside)
 
 
@@ -307,55 +316,16 @@ def _rounded(figure: float | None) -> float | None:
 
 
 def _table(
-    runs: Sequence[FitExample], kind: Kind, evidence_only: bool, hardened: bool
+    runs: Sequence[FitExample], kind: Kind, evidence_only: bool, hardened: bool, abstain: bool
 ) -> FeatureTable:
-    if not _enough(runs):
-        raise UsageError(
-            f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes "
-            f"and {sum(not run.success for run in runs)} failures in "
-            f"{len({run.task for run in runs})} tasks; at least {_MIN_EACH} of each, in "
-            f"{_MIN_TASKS} tasks, are needed"
-        )
-    return FeatureTable(runs, bounded=kind == "student" and (evidence_only or hardened))
+    expect_enough(runs)
+    bounded = kind == "student" and (evidence_only or hardened)
+    return FeatureTable(runs, bounded=bounded, abstain=abstain)
 
 
 def make_table(runs: Sequence[FitExample], model: StudentModel) -> FeatureTable:
     """Returns the feature table that a student of these runs was fitted on."""
-    return FeatureTable(runs, bounded=model.narrow)
-
-
-def _is_bounded(runs: Sequence[FitExample]) -> bool:
-    return "state before" in runs[0].reading.words
-
-
-def _enough(runs: Sequence[FitExample]) -> bool:
-    successes = sum(run.success for run in runs)
-    few = min(successes, len(runs) - successes) < _MIN_EACH
-    return not few and len({run.task for run in runs}) >= _MIN_TASKS
-
-
-def _folds(
-    table: FeatureTable, seed: int
-) -> Iterator[tuple[list[int], list[int], FittedRegression]]:
-    """Yields each fold's runs, the other runs, and the regression fitted on the other runs."""
-    fold_of = grouped_folds(table.tasks, [run.success for run in table.runs], FOLDS, seed)
-    for fold in range(FOLDS):
-        outside = [i for i, f in enumerate(fold_of) if f != fold]
-        yield (
-            [i for i, f in enumerate(fold_of) if f == fold],
-            outside,
-            fit_rows(table, outside, seed),
-        )
-
-
-def _out_of_fold(
-    table: FeatureTable, folds: Iterable[tuple[list[int], list[int], FittedRegression]]
-) -> list[float | None]:
-    probabilities: list[float | None] = [None] * len(table.runs)
-    for inside, _, fitted in folds:
-        for i, p in zip(inside, fitted.probabilities(inside), strict=True):
-            probabilities[i] = p
-    return probabilities
+    return FeatureTable(runs, bounded=model.narrow, abstain=model.guard != OPEN)
 
 
 def _other_sites(
@@ -369,7 +339,7 @@ def _other_sites(
     for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
         inside = [i for i, run in enumerate(table.runs) if run.site == site]
         outside = [i for i, run in enumerate(table.runs) if run.site != site]
-        if count >= _MIN_OF_A_SITE and _enough([table.runs[i] for i in outside]):
+        if count >= _MIN_OF_A_SITE and enough([table.runs[i] for i in outside]):
             here, scores = (
                 [table.runs[i].success for i in inside],
                 fit_rows(table, outside, seed).probabilities(inside),

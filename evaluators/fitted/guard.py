@@ -62,6 +62,12 @@ class NoveltyGuard:
         return None
 
 
+# Rejects only states without any text.
+OPEN = NoveltyGuard(
+    characters=(1, MAX_CHARACTERS), words=(0, MAX_CHARACTERS), coverage=0.0, vocabulary=()
+)
+
+
 def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> NoveltyGuard:
     """Fits the guard to these runs.
 

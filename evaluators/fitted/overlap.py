@@ -215,8 +215,12 @@ def held_out_verdicts(
     ids: Sequence[str],
     found: Sequence[tuple[float | None, bool]],
     silent: str,
+    told: Sequence[str] = (),
 ) -> list[Verdict]:
-    """Returns verdicts from out-of-fold probabilities (None: unscored, as `silent`) and calls."""
+    """Returns verdicts from out-of-fold probabilities (None: unscored, as `silent`) and calls.
+
+    `told` has what to say of each run first.
+    """
     blank = Verdict(
         id="",
         unscored="no_evidence",
@@ -224,9 +228,12 @@ def held_out_verdicts(
         evaluator=info,
         fitted_on="other",
     )
+    reasons = [f"{words}; {OUT_OF_FOLD}" if words else OUT_OF_FOLD for words in told]
     return [
         replace(blank, id=id)
         if p is None
-        else replace(blank, id=id, success=success, score=p, unscored=None, reason=OUT_OF_FOLD)
-        for id, (p, success) in zip(ids, found, strict=True)
+        else replace(blank, id=id, success=success, score=p, unscored=None, reason=reason)
+        for id, (p, success), reason in zip(
+            ids, found, reasons or [OUT_OF_FOLD] * len(ids), strict=True
+        )
     ]

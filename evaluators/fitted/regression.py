@@ -8,16 +8,15 @@ additional rows, labelled as failures; the copies of a run together weigh twice 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prill.errors import MissingExtraError, UsageError
-from prill.evaluators.fitted.calibration import fit_platt, sigmoid
-from prill.evaluators.fitted.features import BEYOND_THE_AGENT, Reading
-from prill.evaluators.fitted.guard import TASKS_OF_A_WORD, NoveltyGuard, fit_guard
+from prill.evaluators.fitted.calibration import fit_logistic, fit_platt, sigmoid
+from prill.evaluators.fitted.features import BEYOND_THE_AGENT, Linear, Reading
+from prill.evaluators.fitted.guard import OPEN, TASKS_OF_A_WORD, NoveltyGuard, fit_guard
 from prill.evaluators.fitted.overlap import RunDigests
-from prill.evaluators.fitted.student import Linear
 from prill.evaluators.labels import grouped_folds
 
 if TYPE_CHECKING:
@@ -29,8 +28,12 @@ if TYPE_CHECKING:
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 BOUNDED_STRENGTHS = (0.3, 1.0)
 _INNER_FOLDS = 4
+FOLDS = 5  # of the figures on the card
+# Minimum numbers of runs of each outcome, and of tasks, for a fit.
+_MIN_EACH, _MIN_TASKS = 10, 10
 # Total weight of the attacked copies of a failure; the failure itself has weight 1.
 _COPIES_WEIGH = 2.0
+_UNKNOWN = RunDigests("", "")
 # Numbers are scaled to this standard deviation and texts to length 1, so that one penalty suits
 # both.
 _SCALE = 0.1
@@ -43,12 +46,13 @@ class FitExample:
 
     id: str
     reading: Reading
-    copies: dict[str, Reading]
+    copies: dict[str, Reading] = field(default_factory=dict)
     success: bool
     task: str
-    site: str | None
-    cut_off: bool
-    digests: RunDigests
+    site: str | None = None
+    cut_off: bool = False
+    digests: RunDigests = _UNKNOWN
+    told: str = ""  # what the reason says of the values asked for
 
 
 @dataclass(frozen=True)
@@ -85,15 +89,18 @@ class _Weights(NamedTuple):
 class FeatureTable:
     """The feature table: the runs, then the attacked copies.
 
-    The words of each text are a sparse binary matrix.
+    The words of each text are a sparse binary matrix. A judge that does not `abstain` judges every
+    run whose last state has a text.
     """
 
-    def __init__(self, runs: Sequence[FitExample], *, bounded: bool) -> None:
-        try:
-            import sklearn  # noqa: F401
-        except ImportError:
-            raise MissingExtraError("scikit-learn", "student") from None
+    def __init__(self, runs: Sequence[FitExample], *, bounded: bool, abstain: bool = True) -> None:
         import numpy as np
+
+        if runs[0].reading.words:
+            try:
+                import sklearn  # noqa: F401
+            except ImportError:
+                raise MissingExtraError("scikit-learn", "student") from None
 
         copies = [
             (i, family, reading)
@@ -101,7 +108,7 @@ class FeatureTable:
             for family, reading in run.copies.items()
         ]
         self.runs = runs
-        self.bounded = bounded
+        self.bounded, self.abstain = bounded, abstain
         self.readings = [run.reading for run in runs] + [reading for *_, reading in copies]
         self.run_of = np.array([*range(len(runs)), *(i for i, *_ in copies)])
         self.family = [None] * len(runs) + [family for _, family, _ in copies]
@@ -148,9 +155,11 @@ def fit_rows(
 
     Strength and calibration are chosen by cross-validation on the runs, or taken from `like`.
     """
+    families = table.families if families is None else families
+    if not table.words:
+        return _fit_rows(table, runs, seed, families, like)
     from threadpoolctl import threadpool_limits
 
-    families = table.families if families is None else families
     # Threads do not speed up operations on such small arrays, and slow them down on a busy machine.
     with threadpool_limits(1):
         return _fit_rows(table, runs, seed, families, like)
@@ -165,11 +174,10 @@ def _fit_rows(
 ) -> FittedRegression:
     import numpy as np
 
-    guard = (
-        fit_guard([table.readings[i] for i in runs], [table.tasks[i] for i in runs])
-        if table.words
-        else None
-    )
+    guard = None
+    if table.words:
+        readings, tasks = [table.readings[i] for i in runs], [table.tasks[i] for i in runs]
+        guard = fit_guard(readings, tasks) if table.abstain else OPEN
     # Copies that the guard rejects are not needed for the fit.
     copies = [
         row
@@ -208,7 +216,7 @@ def _settle(
     logits = np.zeros((len(strengths), len(rows)))
     for fold in range(_INNER_FOLDS):
         here = fold_of == fold
-        if not here.any() or np.unique(table.success[rows[~here]]).size < 2:
+        if not here.any() or len(set(table.success[rows[~here]].tolist())) < 2:
             raise UsageError(
                 "successes or failures occur in too few tasks; label runs of more tasks"
             )
@@ -251,9 +259,13 @@ class _Design:
 
     def of(self, rows: NDArray[Any]) -> Any:
         import numpy as np
+
+        numbers = (self.table.numbers[rows] - self.centre) * self.factor
+        if not self.columns:
+            return numbers
         from scipy.sparse import csr_matrix, diags_array, hstack
 
-        blocks = [csr_matrix((self.table.numbers[rows] - self.centre) * self.factor)]
+        blocks = [csr_matrix(numbers)]
         for text, columns in self.columns.items():
             block = self.table.words[text][0][rows][:, columns]
             if self.table.bounded:
@@ -270,12 +282,28 @@ class _Design:
         if self.table.bounded:
             yield from self._bounded(data, truths, strengths)
             return
+        if not self.columns:
+            yield from self._of_numbers(data, truths, strengths)
+            return
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=2000, tol=1e-3, warm_start=True)
         for strength in strengths:
             model.set_params(C=strength).fit(data, truths)
             yield _Weights(model.coef_[0].copy(), float(model.intercept_[0]))
+
+    def _of_numbers(
+        self, data: NDArray[Any], truths: NDArray[Any], strengths: Sequence[float]
+    ) -> Iterator[_Weights]:
+        """Fits a prior, by numpy alone."""
+        import numpy as np
+
+        rows = np.column_stack([data, np.ones(len(data))])
+        weights = np.zeros(rows.shape[1])
+        for strength in strengths:
+            ridge = np.append(np.full(len(weights) - 1, 1 / strength), 0.0)
+            weights = fit_logistic(rows, truths, ridge, weights)
+            yield _Weights(weights[:-1], float(weights[-1]))
 
     def _bounded(
         self, data: Any, truths: NDArray[Any], strengths: Sequence[float]
@@ -349,3 +377,60 @@ def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
 def _rounded(value: float) -> float:
     """Rounds to five digits, for small files and to hide differences between machines."""
     return float(f"{value:.5g}")
+
+
+# Cross-validation
+
+
+def cross_validated(runs: Sequence[FitExample], seed: int) -> list[float | None]:
+    """Returns each run's probability from a judge fitted without its task; None if it abstains."""
+    table = FeatureTable(runs, bounded=is_bounded(runs))
+    return scores_out_of_fold(table, iter_folds(table, seed))
+
+
+def expect_enough(runs: Sequence[FitExample]) -> None:
+    """Raises UsageError if these are too few runs or tasks for a fit."""
+    if not enough(runs):
+        raise UsageError(
+            f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes "
+            f"and {sum(not run.success for run in runs)} failures in "
+            f"{len({run.task for run in runs})} tasks; at least {_MIN_EACH} of each, in "
+            f"{_MIN_TASKS} tasks, are needed"
+        )
+
+
+def is_bounded(runs: Sequence[FitExample]) -> bool:
+    """Returns whether the runs were read with the narrow features."""
+    return "state before" in runs[0].reading.words
+
+
+def enough(runs: Sequence[FitExample]) -> bool:
+    """Returns whether these are enough runs of each outcome, and tasks, for a fit."""
+    successes = sum(run.success for run in runs)
+    few = min(successes, len(runs) - successes) < _MIN_EACH
+    return not few and len({run.task for run in runs}) >= _MIN_TASKS
+
+
+def iter_folds(
+    table: FeatureTable, seed: int
+) -> Iterator[tuple[list[int], list[int], FittedRegression]]:
+    """Yields each fold's runs, the other runs, and the regression fitted on the other runs."""
+    fold_of = grouped_folds(table.tasks, [run.success for run in table.runs], FOLDS, seed)
+    for fold in range(FOLDS):
+        outside = [i for i, f in enumerate(fold_of) if f != fold]
+        yield (
+            [i for i, f in enumerate(fold_of) if f == fold],
+            outside,
+            fit_rows(table, outside, seed),
+        )
+
+
+def scores_out_of_fold(
+    table: FeatureTable, folds: Iterable[tuple[list[int], list[int], FittedRegression]]
+) -> list[float | None]:
+    """Returns the score of each run by the fit without it; None if it abstains."""
+    probabilities: list[float | None] = [None] * len(table.runs)
+    for inside, _, fitted in folds:
+        for i, p in zip(inside, fitted.probabilities(inside), strict=True):
+            probabilities[i] = p
+    return probabilities

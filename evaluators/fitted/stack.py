@@ -1,4 +1,4 @@
-"""The stacked judge (`prill fit --with`): combines a student's and other judges' scores.
+"""The stacked judge (`prill fit --with-verdicts`): combines a student's and other judges' scores.
 
 The log odds of the student's and the other judges' scores are the inputs of a logistic regression
 (stacking, Wolpert 1992). No score has a negative weight. A missing score has its own weight: it is
@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum
 
+from msgspec import UNSET
+
 from prill.errors import UsageError
 from prill.evaluators.combine import Combined, as_score, opinion
 from prill.evaluators.fitted.calibration import Quality, comparable, sigmoid
@@ -28,14 +30,16 @@ from prill.evaluators.fitted.student import (
     make_label,
 )
 from prill.evaluators.judgement import WithoutModel
+from prill.io.joining import record_digest
 from prill.io.lines import decode_json, read_whole
 from prill.models.calls import gather_calls
 from prill.protocols import Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill stack 1"
-# Scores are clipped to [0.02, 0.98], as if a judge with score 0 or 1 were wrong once in fifty.
-_EDGE = 0.02
+# Scores are clipped to this distance from 0 and 1. Files of earlier versions used 0.02, which made
+# all confident scores equal.
+EDGE, _OLD_EDGE = 1e-6, 0.02
 # A source may be missing only if at least this many fitted runs lacked it, so that the effect could
 # be estimated.
 MIN_LACKING = 10
@@ -71,6 +75,7 @@ class Stage:
 
     `missing` is the weight of each source if it has no score, and `lacking` the number of fitted
     runs without its score. A run is a success from the probability `threshold`.
+    Scores are clipped to the distance `edge` from 0 and 1.
     """
 
     bias: float
@@ -78,6 +83,7 @@ class Stage:
     missing: tuple[float, ...]
     lacking: tuple[int, ...]
     threshold: float
+    edge: float = _OLD_EDGE
 
     def probability(self, scores: Scores, *, narrow: bool) -> float | None:
         """Returns the probability of success by the score of each source in [0, 1] (None: missing);
@@ -94,7 +100,7 @@ class Stage:
         ):
             if score is None and count < MIN_LACKING:
                 return None
-            parts.append(without if score is None else weight * clipped_logit(score))
+            parts.append(without if score is None else weight * clipped_logit(score, self.edge))
         found = round(sigmoid(fsum(parts)), 6)
         return None if narrow and scores[0] is None and found >= self.threshold else found
 
@@ -111,8 +117,8 @@ class Stage:
 class Worth:
     """The contribution of one source, on held-out runs.
 
-    `without` has the figures of the other sources together. The gains are the figures of all
-    sources minus these, on runs with both verdicts. `alone` has the figures of the source by
+    `without` has the figures of the other sources together. The gain is the kappa of all
+    sources minus theirs, on runs with both verdicts. `alone` has the figures of the source by
     itself, and `over_alone` the kappa of all sources minus the kappa of this source, on the runs
     that it scored. Intervals are 95 % intervals over tasks; None if there is none.
     """
@@ -121,8 +127,6 @@ class Worth:
     without: StudentHeldOut
     kappa_gain: float | None
     kappa_interval: tuple[float, float] | None
-    auc_gain: float | None
-    auc_interval: tuple[float, float] | None
     alone: StudentHeldOut
     over_alone: float | None
     over_alone_interval: tuple[float, float] | None
@@ -196,13 +200,15 @@ class RecordedVerdicts(WithoutModel):
         self.verdicts = verdicts
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the recorded verdict; unscored with `no_evidence` if there is none."""
-        if verdict := self.verdicts.get(trajectory.id):
+        """Returns the recorded verdict on this run; without one, `no_evidence`."""
+        verdict = self.verdicts.get(trajectory.id)
+        if verdict and verdict.record in (UNSET, record_digest(trajectory)):
             return replace(verdict, usage=Usage(), seconds=0.0)
         return Verdict(
             id=trajectory.id,
             unscored="no_evidence",
-            reason="there is no recorded verdict for this trajectory",
+            reason="there is no recorded verdict for this trajectory"
+            + (" with these contents" if verdict else ""),
             evaluator=self.info,
         )
 
@@ -303,13 +309,15 @@ class Stacked(Combined):
         return held_out_verdicts(self.info, ids, found, "too little to judge by")
 
 
-def clipped_logit(score: float) -> float:
+def clipped_logit(score: float, edge: float) -> float:
     """Returns the clipped log odds of a score, the input of the regressions."""
-    return log_odds(min(1 - _EDGE, max(_EDGE, score)))
+    return log_odds(min(1 - edge, max(edge, score)))
 
 
 def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
-    """Reads a file that `prill fit --with` wrote: the stacked judge, and its label in verdicts.
+    """Reads a file that `prill fit --with-verdicts` wrote: the stacked judge, and its label in
+    verdicts.
+
     Raises UsageError if it cannot be read, or is not a stacked judge of this version.
     """
     advice = "make the file with `prill fit` and verdicts of other judges"

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from prill.errors import UsageError
 from prill.evaluators.combine import as_score
 from prill.evaluators.fitted.calibration import quality
-from prill.evaluators.fitted.fit import FOLDS, Fit, held_out, make_table
+from prill.evaluators.fitted.fit import Fit, held_out, make_table
 from prill.evaluators.fitted.overlap import FittedRuns
-from prill.evaluators.fitted.regression import FeatureTable, FitExample, fit_rows
+from prill.evaluators.fitted.regression import FOLDS, FeatureTable, FitExample, fit_rows
 from prill.evaluators.fitted.stack import (
+    EDGE,
     FORMAT,
     Cost,
     PlanPoint,
@@ -31,25 +32,21 @@ from prill.evaluators.fitted.stack import (
 )
 from prill.evaluators.fitted.student import StudentHeldOut
 from prill.evaluators.labels import grouped_folds
-from prill.evaluators.metrics import (
-    FIGURES,
-    auc_difference_interval,
-    count_outcomes,
-    figures,
-    intervals,
-)
+from prill.evaluators.metrics import FIGURES, count_outcomes, figures, intervals
 from prill.types import EvaluatorInfo, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STRENGTHS = (0.1, 0.3, 1.0, 3.0)
-# Log odds of scores are halved, so that one penalty suits them and the indicators.
-_SCALE = 0.5
+# The standard deviation to which log odds of scores are brought, so that one penalty suits all
+# judges and the indicators.
+_SPREAD = 1.5
 _INNER_FOLDS, _DIVISIONS = 4, 3
 # Candidate thresholds, and the number of neighbours over which their kappa is averaged, because the
 # best threshold of one split is often due to chance.
 _LOW, _HIGH, _STEP, _NEIGHBOURS = 0.2, 0.7, 0.01, 15
+_STILL = 1e-9  # a source without variance
 WIDTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)
 _KAPPA = FIGURES.index("kappa")
 # A probability and a decision for each run.
@@ -82,10 +79,7 @@ class _Data:
 
     def stage(self, rows: NDArray[Any], scores: NDArray[Any], columns: Sequence[int]) -> Stage:
         return _fit_stage(
-            scores[rows][:, columns],
-            self.truths[rows],
-            [self.tasks[i] for i in rows],
-            self.seed,
+            scores[rows][:, columns], self.truths[rows], [self.tasks[i] for i in rows], self.seed
         )
 
     def held_out(self, columns: Sequence[int]) -> list[tuple[float | None, Stage]]:
@@ -130,7 +124,7 @@ def fit_stack(
     import numpy as np
     from threadpoolctl import threadpool_limits
 
-    sources, unit, columns = _sources(runs, verdicts)
+    sources, unit, columns = sort_sources(runs, verdicts)
     card = student.model.card
     table = make_table(runs, student.model)
     truths = np.array([run.success for run in runs])
@@ -146,7 +140,7 @@ def fit_stack(
         data = _Data(truths, table.tasks, fold_of, scores_for, student.model.narrow, seed)
         all_scores = np.column_stack([outer, *columns])
         prefixes = _prefixes(len(sources))
-        stages = _fit_stages(all_scores, truths, table.tasks, seed)
+        stages = fit_stages(all_scores, truths, table.tasks, seed)
         found = [data.held_out(prefix) for prefix in prefixes]
         without = [
             data.held_out([c for c in prefixes[-1] if c != left_out]) for left_out in prefixes[-1]
@@ -194,33 +188,9 @@ def fit_stack(
 
 
 def fit_stages(
-    student: Sequence[float | None],
-    runs: Sequence[FitExample],
-    verdicts: Sequence[tuple[EvaluatorInfo, Mapping[str, Verdict]]],
-    *,
-    seed: int = 0,
-) -> tuple[tuple[StackedSource, ...], tuple[Stage, ...]]:
-    """Returns the judges in call order and the fitted regressions, without a card.
-
-    They are fitted to the out-of-fold score of the student for each run, and to the verdicts of
-    each other judge by trajectory id. Raises UsageError if a judge scored no run.
-    """
-    import numpy as np
-    from threadpoolctl import threadpool_limits
-
-    sources, _, columns = _sources(runs, verdicts)
-    outer = np.array([np.nan if p is None else p for p in student])
-    truths = np.array([run.success for run in runs])
-    with threadpool_limits(1):
-        stages = _fit_stages(
-            np.column_stack([outer, *columns]), truths, [run.task for run in runs], seed
-        )
-    return tuple(sources), tuple(stages)
-
-
-def _fit_stages(
     scores: NDArray[Any], truths: NDArray[Any], tasks: Sequence[str], seed: int
 ) -> list[Stage]:
+    """Returns the regression for each number of judges called; NaN in `scores` is missing."""
     return [
         _fit_stage(scores[:, prefix], truths, tasks, seed)
         for prefix in _prefixes(scores.shape[1] - 1)
@@ -232,9 +202,8 @@ def _prefixes(judges: int) -> list[list[int]]:
     return [list(range(count + 1)) for count in range(judges + 1)]
 
 
-def _sources(
-    runs: Sequence[FitExample],
-    verdicts: Sequence[tuple[EvaluatorInfo, Mapping[str, Verdict]]],
+def sort_sources(
+    runs: Sequence[FitExample], verdicts: Sequence[tuple[EvaluatorInfo, Mapping[str, Verdict]]]
 ) -> tuple[list[StackedSource], str, list[NDArray[Any]]]:
     """Returns the judges, the cheapest first; the unit of their costs; their scores of the runs."""
     import numpy as np
@@ -290,8 +259,11 @@ def _fit_stage(
     import numpy as np
 
     lacking = np.isnan(scores)
-    odds = np.vectorize(clipped_logit, otypes=[float])(np.where(lacking, 0.5, scores))
-    design = np.hstack([odds * _SCALE, lacking])
+    known = np.where(lacking, 0.5, scores)
+    odds = np.vectorize(lambda score: clipped_logit(score, EDGE), otypes=[float])(known)
+    spread = np.array([column[~gap].std() for column, gap in zip(odds.T, lacking.T, strict=True)])
+    scale = np.divide(_SPREAD, spread, out=np.ones_like(spread), where=spread > _STILL)
+    design = np.hstack([odds * scale, lacking])
     divisions = [
         np.array(grouped_folds(tasks, truths.tolist(), _INNER_FOLDS, seed + 1000 * i))
         for i in range(_DIVISIONS)
@@ -313,10 +285,11 @@ def _fit_stage(
     count = scores.shape[1]
     return Stage(
         bias=_rounded(weights[-1]),
-        weights=tuple(_rounded(w * _SCALE) for w in weights[:count]),
+        weights=tuple(_rounded(w * s) for w, s in zip(weights[:count], scale, strict=True)),
         missing=tuple(map(_rounded, weights[count:-1])),
         lacking=tuple(int(n) for n in lacking.sum(axis=0)),
         threshold=_threshold(margins, truths),
+        edge=EDGE,
     )
 
 
@@ -394,25 +367,16 @@ def _worth(
         (None, False) if np.isnan(s) else (float(s), bool(s >= 0.5)) for s in scores
     ]
     gain, ends = _kappa_gain(data, together, rest)
-    auc_gain, auc_ends = _auc_gain(data, together, rest)
     over, over_ends = _kappa_gain(data, together, alone)
     return Worth(
         name=name,
         without=_figures(data, rest),
         kappa_gain=gain,
         kappa_interval=ends,
-        auc_gain=auc_gain,
-        auc_interval=auc_ends,
         alone=_figures(data, alone),
         over_alone=over,
         over_alone_interval=over_ends,
     )
-
-
-def _both(data: _Data, first: Decisions, second: Decisions) -> list[int]:
-    return [
-        i for i in range(len(data.truths)) if first[i][0] is not None and second[i][0] is not None
-    ]
 
 
 def _kappa_gain(
@@ -421,7 +385,9 @@ def _kappa_gain(
     """Returns the first kappa minus the second on runs that both judged, with its interval."""
     import numpy as np
 
-    rows = _both(data, first, second)
+    rows = [
+        i for i in range(len(data.truths)) if first[i][0] is not None and second[i][0] is not None
+    ]
     tables = np.hstack([_tables(data, rows, one) for one in (first, second)])
 
     # Halved, so that it lies between -1 and 1 as the interval's method expects.
@@ -449,21 +415,6 @@ def _with_interval(
         return None, None
     low, high = (scale * float(end[0]) for end in intervals(tables, statistic, (-1.0,)))
     return round(value, 4), (round(low, 4), round(high, 4)) if low < high else None
-
-
-def _auc_gain(
-    data: _Data, first: Decisions, second: Decisions
-) -> tuple[float | None, tuple[float, float] | None]:
-    rows = _both(data, first, second)
-    value, ends = auc_difference_interval(
-        [first[i][0] or 0.0 for i in rows],
-        [second[i][0] or 0.0 for i in rows],
-        [bool(data.truths[i]) for i in rows],
-        [data.tasks[i] for i in rows],
-    )
-    if value is None:
-        return None, None
-    return round(value, 4), None if ends is None else (round(ends[0], 4), round(ends[1], 4))
 
 
 # The calling plan

@@ -11,19 +11,18 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import groupby
-from math import fsum, sqrt
-from operator import mul
 from typing import Literal
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import sigmoid
-from prill.evaluators.fitted.features import Reading, names, read, texts
+from prill.evaluators.fitted.features import Linear, Reading, Scores, names, read, texts
 from prill.evaluators.fitted.guard import NoveltyGuard
 from prill.evaluators.fitted.overlap import FittedRuns, held_out_verdicts
+from prill.evaluators.fitted.values import describe_values
 from prill.evaluators.judgement import WithoutModel
 from prill.io.lines import decode_json, read_whole
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
@@ -151,53 +150,6 @@ class StudentModel:
         return self.kind == "student" and (self.evidence_only or self.hardened)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scores:
-    logit: float
-    numbers: list[float]  # the contribution of each number
-    # for each text, the name, the contribution and the set of its known words
-    words: list[tuple[str, float, Set[str]]]
-
-
-class Linear:
-    """The linear model: a weighted sum of the numbers and of the known words of each text.
-
-    The sum over a text's words is divided by the square root of their count.
-
-    Words that only lower the score (`against`) are summed without this division, so that other
-    words cannot weaken them.
-    """
-
-    def __init__(
-        self,
-        bias: float,
-        features: Iterable[tuple[float, float]],
-        words: Mapping[str, Mapping[str, float]],
-        *,
-        against: bool = False,
-    ) -> None:
-        pairs = list(features)
-        self.weights = [weight for weight, _ in pairs]
-        self.offsets = [weight * centre for weight, centre in pairs]
-        self.bias = bias - fsum(self.offsets)
-        self.words = words
-        self._against = against
-
-    def __call__(self, reading: Reading) -> _Scores:
-        """Returns the logit and its parts. The sums are exact, whatever the order of words."""
-        numbers = list(map(mul, self.weights, reading.numbers))
-        total = [self.bias, fsum(numbers)]
-        words: list[tuple[str, float, Set[str]]] = []
-        for text, weights in self.words.items():
-            if known_words := weights.keys() & reading.words[text]:
-                adds = fsum(map(weights.__getitem__, known_words)) / (
-                    1.0 if self._against else sqrt(len(known_words))
-                )
-                total.append(adds)
-                words.append((text, adds, known_words))
-        return _Scores(fsum(total), numbers, words)
-
-
 class Student(WithoutModel):
     """A judge that uses a fitted classifier, without images or a language model.
 
@@ -235,9 +187,6 @@ class Student(WithoutModel):
             threshold: The minimum probability of a success, in [0, 1]. None: the classifier's own,
                 else 0.5.
 
-        Returns:
-            The judge.
-
         Raises:
             UsageError: The file cannot be read, or is not a classifier of this version.
         """
@@ -269,12 +218,15 @@ class Student(WithoutModel):
                 fitted_on=self.fitted_on(trajectory),
             )
         scores = self._linear(reading)
+        wide = self.model.kind == "student" and not self.model.narrow
+        told = describe_values(trajectory) if wide else ""
+        reason = f"{told}; {self._reason(scores)}" if told else self._reason(scores)
         score = round(sigmoid(scores.logit), 6)
         return Verdict(
             id=trajectory.id,
             success=score >= self.threshold,
             score=score,
-            reason=self._reason(scores) + self._warning(trajectory.task.site),
+            reason=reason + self._warning(trajectory.task.site),
             usage=_NO_USAGE,
             seconds=round(time.perf_counter() - start, 4),
             evaluator=self.info,
@@ -283,9 +235,6 @@ class Student(WithoutModel):
 
     def fitted_on(self, trajectory: Trajectory) -> FittedOn:
         """Returns the relation of a trajectory to the runs that the classifier was fitted on.
-
-        Args:
-            trajectory: The trajectory.
 
         Returns:
             `run` if it was fitted on this trajectory, `task` if on others of its task, `other` if
@@ -317,20 +266,22 @@ class Student(WithoutModel):
         return reading, model.guard.objection(reading) if model.guard else None
 
     def out_of_fold(
-        self, ids: Sequence[str], probabilities: Sequence[float | None]
+        self, ids: Sequence[str], probabilities: Sequence[float | None], told: Sequence[str] = ()
     ) -> list[Verdict]:
         """Returns verdicts in this judge's name from out-of-fold probabilities.
 
         Args:
             ids: The trajectory ids.
             probabilities: The probability of success of each, in [0, 1]. None: unscored.
+            told: What to say of each trajectory first. Empty: nothing.
 
         Returns:
             The verdicts, in the same order.
         """
         rounded = [None if p is None else round(p, 6) for p in probabilities]
         found = [(p, p is not None and p >= self.threshold) for p in rounded]
-        return held_out_verdicts(self.info, ids, found, "not like the runs it was fitted on")
+        silent = "not like the runs it was fitted on"
+        return held_out_verdicts(self.info, ids, found, silent, told)
 
     def knows(self, site: str | None) -> bool:
         """Returns whether the classifier was fitted on trajectories of a site.
@@ -355,7 +306,7 @@ class Student(WithoutModel):
             f"{transfer.accuracy:.2f}"
         )
 
-    def _reason(self, scores: _Scores) -> str:
+    def _reason(self, scores: Scores) -> str:
         parts = [
             (sum(scores.numbers[first:last]) - offset, name)
             for name, first, last, offset in self._themes

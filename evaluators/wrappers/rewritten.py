@@ -90,9 +90,6 @@ class EvidenceOnly(Rewritten):
     Rewriting only the agent's reasoning can change verdicts (arXiv 2601.14691), but not those of
     this judge. The drawback is that the answer to an information-seeking task is not judged.
 
-    Args:
-        evaluator: The judge.
-
     Raises:
         UsageError: The judge was fitted with the agent's claims; without them its verdicts would be
             wrong.

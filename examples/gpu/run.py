@@ -71,7 +71,7 @@ def study(settings: dict[str, Any], gpus: int) -> tuple[list[str], list[Environm
     config = output.with_name(f"{output.name}.study.json")
     config.write_text(json.dumps(settings, indent=1), encoding="utf-8")
     each = [{"CUDA_VISIBLE_DEVICES": str(gpu)} for gpu in range(gpus)] if gpus > 1 else [{}]
-    return ["refine", "filtered-bc", str(config), "-o", str(output), "--seeds", seeds], each
+    return ["filtered-bc", str(config), "-o", str(output), "--seeds", seeds], each
 
 
 def run(command: list[str], environments: list[Environment]) -> int:

@@ -1,5 +1,5 @@
 """Serves Auto-UI for
-`prill rollout android --policy autoui --model auto-ui --base-url http://127.0.0.1:8001/v1`.
+`prill rollout android --policy autoui --model auto-ui --model.base-url http://127.0.0.1:8001/v1`.
 
     python auto_ui_server.py serve_base.py     # in models/Auto-UI of the authors' repository:
                                                # calls their `generate(text, image)`

@@ -1,4 +1,4 @@
-"""Serves the captioner that arXiv 2404.06474 released, for `--captioner vlm` with
+"""Serves the captioner that arXiv 2404.06474 released, for `--judge.captioner vlm` with
 `preset = "original"`.
 
     pip install 'transformers==4.32.0' torch pillow tiktoken einops transformers_stream_generator \\

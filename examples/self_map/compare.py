@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from prill.evaluators.metrics import intervals, wilson
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.papers.bench.mind2web import played_turn, recorded_turns
 from prill.papers.mind2web.pages.state import (
     format_conversation,
@@ -28,7 +28,7 @@ from prill.papers.mind2web.pages.state import (
     read_state,
     sample_ids,
 )
-from prill.refine.results import swapped_p
+from prill.refine.filtered_bc.results import swapped_p
 from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
 
 KINDS = {
@@ -60,7 +60,7 @@ def counted(gold: Path, runs: Iterable[Path], kinds: dict[str, str]) -> tuple[Co
     counts: Counts = {kind: defaultdict(lambda: np.zeros(3)) for kind in KINDS}
     lost = 0
     for run in runs:
-        for episode in read_trajectories(run / "episodes" / "trajectories.jsonl"):
+        for episode in iter_trajectories(run / "episodes" / "trajectories.jsonl"):
             turn = turns[episode.task.id]
             scores = played_turn(turn, episode).scores
             if scores is None:
@@ -110,7 +110,7 @@ def tested(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> float:
 def lot(gold: Path) -> list[dict[int, float]]:
     """Returns, for each step, the probability that its element is among k random candidates."""
     found = []
-    for turn in read_trajectories(gold):
+    for turn in iter_trajectories(gold):
         for step in turn.steps:
             count = max(1, len(read_state(step.observation.text or "").candidates))
             # each step has one right element
@@ -123,7 +123,7 @@ def recalls(gold: Path, files: Iterable[Path]) -> list[tuple[float, float, float
     counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(1 + len(MOST)))
     for file in files:
         scores = read_scores(file)
-        for turn in read_trajectories(gold):
+        for turn in iter_trajectories(gold):
             for step, sample in zip(turn.steps, sample_ids(turn), strict=True):
                 order = sorted(scores[sample], key=lambda id: -scores[sample][id])
                 right = {*(step.action.target or "").split()}

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from prill.io.outputs import write_output
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.papers.mind2web.pages.state import read_state, rejoined
 from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
@@ -28,7 +28,7 @@ BEST = 6  # number of candidates of a page that a row draws from
 
 def turns(ranked: Path) -> Iterator[Trajectory]:
     """Yields the turns, with only the best candidates and the right one."""
-    for turn in read_trajectories(ranked):
+    for turn in iter_trajectories(ranked):
         steps = []
         for step in turn.steps:
             state = read_state(step.observation.text or "")
@@ -41,9 +41,9 @@ def turns(ranked: Path) -> Iterator[Trajectory]:
         yield replace(turn, steps=tuple(steps))
 
 
-def row(teacher: Any, turn: Trajectory, index: int) -> dict[str, Any]:
+def row(teacher: Any, turn: Trajectory, index: int, draw: int) -> dict[str, Any]:
     """Returns the agent's request at a step and the right answer, in TRL's format."""
-    messages, answer = teacher.demonstrate(turn, index)
+    messages, answer = teacher.demonstrate(turn, index, draw=draw)
     prompt = [
         {"role": message.role, "content": "".join(map(str, message.parts))} for message in messages
     ]
@@ -69,14 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = dict(one.split("=", 1) for one in options.set)
     teachers = [
-        make_policy(
-            "self-map",
-            model=ScriptedModel([]),
-            lax=True,
-            **settings,
-            history=history,
-            draw=options.seed,
-        )
+        make_policy("self-map", model=ScriptedModel([]), lax=True, **settings, history=history)
         for history in ("matched", "none")
     ]
     drawn = [
@@ -91,7 +84,10 @@ def main() -> None:
             f"{options.ranked} has {len(drawn)} steps, fewer than {options.count}: generate more "
             "conversations"
         )
-    rows = [row(teachers[number % 2], *one) for number, one in enumerate(drawn[: options.count])]
+    rows = [
+        row(teachers[number % 2], *one, options.seed)
+        for number, one in enumerate(drawn[: options.count])
+    ]
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     write_output(options.rows, "".join(json.dumps(one) + "\n" for one in rows).encode())
 

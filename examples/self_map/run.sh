@@ -20,7 +20,7 @@ asks=(embedder=tfidf snippets=1 group=4 pool=4 previous=1 max_tokens=${ANSWER:-4
 upper='.*layers\.(1[5-9]|2[0-9])\..*_proj' # of 30: below them nothing is learnt, and backwards the way is half as long
 
 if [ ! -d "$out/data" ]; then
-  "$python" -m tests.support.conversations "$out/data.part" --train "${CONVERSATIONS:-200}" --dev 20 --test-website "${TEST:-24}"
+  "$python" "$here/conversations" "$out/data.part" --train "${CONVERSATIONS:-200}" --dev 20 --test-website "${TEST:-24}"
   mv "$out/data.part" "$out/data"
 fi
 for one in train "$split"; do

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from tests.support.small_models import small_encoder
@@ -21,7 +21,7 @@ PIECES = 900
 
 def lines(gold: Path) -> Iterator[str]:
     """Yields the ranker's input for these turns."""
-    for turn in islice(read_trajectories(gold, on_error="skip"), TURNS):
+    for turn in islice(iter_trajectories(gold, on_error="skip"), TURNS):
         for step in turn.steps:
             state = read_state(step.observation.text or "")
             page = RecordedPage(state.page)

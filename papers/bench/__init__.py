@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.bench.figures import (
-        Bench,
-        BenchRun,
-        BenchTrial,
-        make_bench,
-        read_runs,
-    )
+    from prill.papers.bench.figures import Bench, BenchRun, BenchTrial, make_bench, read_runs
     from prill.papers.bench.mind2web import (
         RecordedBench,
         played_turn,
@@ -28,32 +22,14 @@ if TYPE_CHECKING:
         BenchConfig,
         BenchResult,
         ablation,
-        ablation_async,
         bench,
-        bench_async,
         plan_bench,
     )
     from prill.papers.bench.tables import write_bench
 
 __all__ = [
-    "AblationResult",
-    "Bench",
-    "BenchConfig",
-    "BenchResult",
-    "BenchRun",
-    "BenchTrial",
-    "RecordedBench",
-    "ablation",
-    "ablation_async",
-    "bench",
-    "bench_async",
-    "make_bench",
-    "plan_bench",
-    "played_turn",
-    "read_paper",
-    "read_runs",
-    "recorded_bench",
-    "recorded_turns",
-    "write_bench",
-]
+    "AblationResult", "Bench", "BenchConfig", "BenchResult", "BenchRun", "BenchTrial",
+    "RecordedBench", "ablation", "bench", "make_bench", "plan_bench", "played_turn", "read_paper",
+    "read_runs", "recorded_bench", "recorded_turns", "write_bench",
+]  # fmt: skip
 __getattr__, __dir__ = lazily(__name__)

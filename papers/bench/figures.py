@@ -20,11 +20,11 @@ from typing import Any, Literal
 from prill.evaluators.labels import get_template
 from prill.evaluators.metrics import choose_method, ratio_interval, wilson
 from prill.io.kinds import LABELS, TRAJECTORIES
-from prill.io.store import read_labels, read_trajectories
+from prill.io.retries import TaskResult, read_results
+from prill.io.store import iter_trajectories, read_labels
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, theirs
 from prill.papers.replies import ReplyCounts, recorded
 from prill.papers.structured_reflection.agent import planning_calls
-from prill.refine.outcomes import TaskResult, read_results
 from prill.types import Trajectory, Usage
 
 FORMAT = "prill bench 1"
@@ -214,9 +214,6 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
         folder: The run's folder.
         groups: The group of each task, by task. None: the site that the recording names.
 
-    Returns:
-        The runs.
-
     Raises:
         UsageError: The folder holds no such run.
         InputError: A line of a file is broken.
@@ -224,7 +221,7 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
     labels, path = folder / LABELS, folder / TRAJECTORIES
     notes = {label.id: label.note or "" for label in read_labels(labels)} if labels.exists() else {}
     played = (
-        {item.id: _recorded(item) for item in read_trajectories(path, on_error="skip")}
+        {item.id: _recorded(item) for item in iter_trajectories(path, on_error="skip")}
         if path.exists()
         else {}
     )
@@ -278,12 +275,7 @@ def make_bench(
 
 
 def compare_trials(
-    runs: Sequence[BenchRun],
-    first: int,
-    last: int,
-    *,
-    name: str = ALL,
-    theirs: float | None = None,
+    runs: Sequence[BenchRun], first: int, last: int, *, name: str = ALL, theirs: float | None = None
 ) -> TrialTest:
     """Tests whether `last` trials solve more than the `first`, over runs with an outcome."""
     pairs = [

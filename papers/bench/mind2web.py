@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from prill.errors import InputError
 from prill.evaluators.metrics import intervals, ratio_of_rows, wilson
-from prill.io.store import BadLine, read_trajectories
+from prill.io.store import BadLine, iter_trajectories
 from prill.papers.bench.papers import Paper, theirs
 from prill.papers.mind2web.pages.state import (
     USUAL,
@@ -170,7 +170,7 @@ def recorded_turns(
     Raises:
         InputError: A turn is broken and `broken` is None.
     """
-    for item in read_trajectories(file, on_error="yield"):
+    for item in iter_trajectories(file, on_error="yield"):
         try:
             if isinstance(item, BadLine):
                 raise InputError(item.message)

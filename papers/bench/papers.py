@@ -7,7 +7,6 @@ model, seeds and tasks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +19,7 @@ import msgspec
 
 from prill.config.toml import read_table
 from prill.errors import UsageError
+from prill.types import StrPath
 
 Benchmark = Literal["miniwob", "webarena", "airline", "mind2web"]
 ALL = "all"
@@ -125,7 +125,7 @@ def paper_names(benchmark: Benchmark | None = None) -> tuple[str, ...]:
     return tuple(name for name in sorted(_files()) if benchmark in (None, _ready(name).benchmark))
 
 
-def read_paper(name: str | os.PathLike[str]) -> Paper:
+def read_paper(name: StrPath) -> Paper:
     """Reads the figures of a paper.
 
     Args:

@@ -5,7 +5,8 @@ its results with the papers' in tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -13,13 +14,23 @@ from typing import Annotated, Any, cast, get_args
 import msgspec
 from msgspec import Meta
 
-from prill.config.values import get_name
-from prill.emulators.settings import EnvironmentLike
+from prill.config.shared import RunFolderOption
+from prill.config.values import Config, get_name
 from prill.emulators.task_source import fingerprint, join_names
+from prill.episodes.cases import Case
+from prill.episodes.episodes import (
+    EpisodePlan,
+    EpisodesConfig,
+    PolicyOption,
+    RolloutSession,
+    record_session,
+    session,
+    settings_text,
+)
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_file, expect_writable, write_output
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.io.tables import import_pandas, markdown_cell
 from prill.papers.bench.figures import Bench, make_bench, read_runs
 from prill.papers.bench.mind2web import (
@@ -55,29 +66,20 @@ from prill.papers.bench.tables import (
 )
 from prill.papers.mind2web.environment import Mind2WebConfig
 from prill.papers.mind2web.pages.state import without_pages
-from prill.policies.registry import PolicyConfig, PolicyLike
+from prill.plans import RunPlan, total_usage
+from prill.policies.registry import PolicyConfig
 from prill.protocols import Learner
-from prill.refine.reflector import LessonsConfig
-from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
-from prill.refine.retries import RetrySpec
-from prill.runs.base import RunFolderOption, synchronous
-from prill.runs.plan import RunPlan
-from prill.runs.reflexion import (
+from prill.refine.reflector import LessonsConfig, LessonsOption
+from prill.refine.reflexion import (
+    ReflexionProgress,
+    Retries,
     challenge_from_case,
     learner_from_case,
     make_play_settings,
     plan_retries,
 )
-from prill.runs.rollout.cases import Case
-from prill.runs.rollout.episodes import (
-    EpisodePlan,
-    EpisodesConfig,
-    RolloutSession,
-    record_session,
-    session,
-    settings_text,
-)
-from prill.scoring.scorer import wait_for
+from prill.refine.retries import RetrySpec
+from prill.running import EXIT_ALL, EXIT_SOME, Printed, as_run, wait_for
 from prill.types import Trajectory
 
 EPISODES = "episodes"
@@ -87,22 +89,12 @@ _LESSONS = LessonsConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchConfig(EpisodesConfig):
+class BenchConfig(Config):
     """Configuration of `prill papers bench`: run an agent and compare it with published results."""
 
-    environment: Annotated[
-        EnvironmentLike,
-        Meta(description=f"Benchmark, with its tasks and options: {', '.join(_BENCHMARKS)}."),
-    ]
-    policy: Annotated[
-        PolicyLike | None,
-        Meta(description="Policy of the agent: a name, module:Object or file.py:Object."),
-    ] = None
+    spec: EpisodesConfig
+    policy: PolicyOption = None
     output: RunFolderOption
-    seeds: Annotated[
-        int | str | Sequence[int] | None,
-        Meta(description="Seeds of each task (default: the paper's, else 0-4)."),
-    ] = None  # type: ignore[assignment]
     trials: Annotated[
         int | None,
         Meta(
@@ -111,9 +103,7 @@ class BenchConfig(EpisodesConfig):
             "paper's, else 1).",
         ),
     ] = None
-    lessons: Annotated[
-        LessonsConfig, Meta(description="How lessons are generated between trials.")
-    ] = _LESSONS
+    lessons: LessonsOption = _LESSONS
     baselines: Annotated[
         str | Path | Sequence[str | Path] | None,
         Meta(description="Published results to compare with: papers, your files, or none."),
@@ -126,8 +116,6 @@ class BenchConfig(EpisodesConfig):
 
     def check(self) -> None:
         """Refuses an environment that is not a benchmark, and incompatible options."""
-        if self.seeds is not None:
-            super().check()
         if isinstance(self.baselines, list | tuple):
             object.__setattr__(self, "baselines", ",".join(map(str, self.baselines)))
         if self.benchmark not in _BENCHMARKS:
@@ -143,7 +131,7 @@ class BenchConfig(EpisodesConfig):
     @property
     def benchmark(self) -> Benchmark:
         """The name of the benchmark."""
-        return cast(Benchmark, self.place.name)
+        return cast(Benchmark, self.spec.place.name)
 
     @property
     def episodes(self) -> Path:
@@ -152,7 +140,7 @@ class BenchConfig(EpisodesConfig):
 
 
 @dataclass(frozen=True)
-class BenchResult:
+class BenchResult(Printed):
     """The results of an agent on a benchmark.
 
     Args:
@@ -166,6 +154,15 @@ class BenchResult:
     output: str
     lost: int = 0
     problem: str | None = None
+
+    def notes(self) -> Iterator[str]:
+        """Yields the files, and what to do about broken episodes."""
+        return _notes(self, str(Path(self.output) / EPISODES))
+
+    @property
+    def exit_code(self) -> int:
+        """Returns 3 if some episodes have no outcome."""
+        return EXIT_ALL if self.complete else EXIT_SOME
 
     @property
     def complete(self) -> bool:
@@ -190,7 +187,7 @@ class BenchResult:
         """The paths of the tables, the figures and the chart."""
         return tuple(str(Path(self.output) / name) for name in (TABLES, FIGURES, PICTURE))
 
-    def table(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The figures, for JSON."""
         table: dict[str, Any] = msgspec.to_builtins(self.figures, str_keys=True)
         return table
@@ -215,7 +212,19 @@ class BenchResult:
         return summary_text(self.figures)
 
 
-async def bench_async(
+def _notes(result: BenchResult | AblationResult, episodes: str) -> Iterator[str]:
+    yield f"-> {', '.join(result.files)}; the episodes are in {episodes}"
+    if result.problem is not None:
+        yield f"last error: {result.problem}"
+    if result.broken:
+        yield (
+            "`retry_broken` repeats episodes that ended with an error; those that could not start "
+            "are always retried"
+        )
+
+
+@as_run(BenchConfig)
+async def bench(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> BenchResult:
     """Runs an agent on a benchmark and writes tables and a chart, or resumes a stopped run.
@@ -239,13 +248,14 @@ async def bench_async(
         )
     config, papers = choose(config)
     _check_output(config)
-    async with session(config, config.episodes) as made:
+    async with session(config.spec, config.episodes, policy=config.policy) as made:
         if config.benchmark == "mind2web":
             recorded = await _recorded(config, made, papers, progress)
             write_bench(Path(config.output), recorded.figures)
             return recorded
         run, rest = _prepared(config, made)
-        await run_reflexion(*run, **rest, retry_broken=config.retry_broken, progress=progress)
+        retries = Retries(*run, **{**rest, "progress": progress})
+        await retries.run(retry_broken=config.spec.retry_broken, retry_unscored=False)
         figures = make_bench(
             read_runs(config.episodes, made.setting.sites),
             papers,
@@ -254,7 +264,7 @@ async def bench_async(
             trials=config.trials or 1,
             settings={
                 **rest["settings"],
-                "seeds": config.seeds,
+                "seeds": config.spec.seeds,
                 "max_steps": made.max_steps,
                 **_settings_and_options(made),
             },
@@ -263,31 +273,37 @@ async def bench_async(
     return BenchResult(figures, str(config.output))
 
 
-bench = synchronous(bench_async)
-"""Synchronous version of `bench_async` for scripts and notebooks, with the same parameters."""
-
-
 def plan_bench(config: BenchConfig) -> RunPlan:
-    """Estimates the episodes and model calls of the run, without calling a model.
+    """Estimates the episodes and model calls of the run, or of all rows of an ablation table,
+    without calling a model.
 
     Args:
         config: The benchmark and the agent.
 
-    Returns:
-        The plan.
-
     Raises:
         UsageError: The configuration cannot be carried out.
     """
+    if config.ablation is not None:
+        plans = [plan_bench(one) for _, one in rows_of_ablation(config)[1]]
+        seconds = [plan.seconds for plan in plans if plan.seconds is not None]
+        return RunPlan(
+            work=tuple(line for plan in plans for line in plan.work),
+            counts=sum((Counter(plan.counts) for plan in plans), Counter()),
+            usage=total_usage(plan.usage for plan in plans),
+            most=any(plan.most for plan in plans),
+            seconds=sum(seconds) if len(seconds) == len(plans) else None,
+        )
 
     async def plan() -> RunPlan:
         chosen, _ = choose(config)
         _check_output(chosen)
-        async with session(chosen, chosen.episodes, planned=True) as made:
+        async with session(
+            chosen.spec, chosen.episodes, policy=chosen.policy, planned=True
+        ) as made:
             if chosen.benchmark == "mind2web":
                 return EpisodePlan.of(made).run_plan()
             run, rest = _prepared(chosen, made)
-            check_again(*run, **rest)
+            Retries(*run, **rest).expect_same()
             trials = chosen.trials or 1
             return plan_retries(
                 EpisodePlan.of(made, trials), None, asks=trials > 1, output=chosen.episodes
@@ -298,7 +314,7 @@ def plan_bench(config: BenchConfig) -> RunPlan:
 
 def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     """Returns the configuration with the paper's tasks, seeds and trials, and papers to show."""
-    policy, environment = get_name(config.policy), config.place
+    policy, environment = get_name(config.policy), config.spec.place
     if config.policy is None:
         raise UsageError(
             "policy is missing; give a policy of prill's, or one of your own",
@@ -309,7 +325,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     named = _named(config)
     if config.benchmark == "mind2web":
         papers = (followed or ready) if named is None else named
-        return config.copy_with(seeds=config.seeds or "0", trials=1), papers
+        return config.copy_with(seeds=config.spec.seeds or "0", trials=1), papers
     tasks = getattr(environment, "tasks", None)
     if tasks is None and config.benchmark == "miniwob":
         tasks = next((paper.list_name for paper in followed if paper.list_name), None)
@@ -336,7 +352,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
         environment=environment.copy_with(
             tasks=join_names(list_tasks(listed[0])) if listed else tasks
         ),
-        seeds=config.seeds or usual,
+        seeds=config.spec.seeds or usual,
         trials=trials,
     )
     if named is not None:
@@ -373,7 +389,7 @@ def _check_output(config: BenchConfig) -> None:
 
 
 def _prepared(config: BenchConfig, made: RolloutSession) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the arguments of `run_reflexion` and `check_again`."""
+    """Returns the arguments of `Retries`."""
     lessons, trials = config.lessons, config.trials or 1
     model = None if lessons.model is None else made.model(lessons.model)
 
@@ -410,17 +426,16 @@ async def _recorded(
     progress: Callable[[ReflexionProgress], None],
 ) -> BenchResult:
     """Plays the turns, and computes the results of this run's episodes."""
-    environment = config.place
+    environment = config.spec.place
     assert isinstance(environment, Mind2WebConfig)
     rows = {made.id(row): row for row in made.rows}  # other runs in the folder have other ids
     counts = await record_session(
-        made,
-        progress=lambda tally: progress(ReflexionProgress("play", 0, tally.total, len(rows))),
+        made, progress=lambda tally: progress(ReflexionProgress("play", 0, tally.total, len(rows)))
     )
     path = config.episodes / TRAJECTORIES
     spec = made.setting.environments[0].spec
     by_turn: dict[str, list[tuple[Case, Trajectory]]] = {}
-    for item in read_trajectories(path, on_error="skip") if path.exists() else ():
+    for item in iter_trajectories(path, on_error="skip") if path.exists() else ():
         if item.id in rows:
             by_turn.setdefault(rows[item.id].task, []).append((rows[item.id], without_pages(item)))
     played: list[PlayedTurn] = [
@@ -432,7 +447,7 @@ async def _recorded(
     settings = {
         "policy": made.plan.agent,
         "run": fingerprint(list(made.run)),
-        "seeds": config.seeds,
+        "seeds": config.spec.seeds,
         "lost": spec.lost,
         **_settings_and_options(made),
     }
@@ -448,7 +463,7 @@ async def _recorded(
 
 
 @dataclass(frozen=True)
-class AblationResult:
+class AblationResult(Printed):
     """The results of each row of an ablation table.
 
     Args:
@@ -462,6 +477,15 @@ class AblationResult:
     paper: Paper
     rows: tuple[tuple[AblationRow, BenchResult], ...]
     output: str
+
+    def notes(self) -> Iterator[str]:
+        """Yields the files, and what to do about broken episodes."""
+        return _notes(self, str(Path(self.output) / "*" / EPISODES))
+
+    @property
+    def exit_code(self) -> int:
+        """Returns 3 if some episodes have no outcome."""
+        return EXIT_ALL if self.complete else EXIT_SOME
 
     @property
     def complete(self) -> bool:
@@ -483,9 +507,9 @@ class AblationResult:
         """The paths of the table and the figures."""
         return tuple(str(Path(self.output) / name) for name in (TABLES, FIGURES))
 
-    def table(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The figures of each row, for JSON."""
-        return {row.name: result.table() for row, result in self.rows}
+        return {row.name: result.to_dict() for row, result in self.rows}
 
     def __str__(self) -> str:
         return ablation_text(self)
@@ -521,20 +545,21 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
     name = row.policy or base.name
     known = {**PolicyConfig.options_for({"name": name}), "model": None}
     given = {key: value for key, value in base.options.items() if name == base.name or key in known}
-    environment = config.place
+    environment = config.spec.place
     if table.tasks is not None and getattr(environment, "tasks", "") is None:
         environment = environment.copy_with(tasks=table.tasks)
     return config.copy_with(
         ablation=None,
         environment=environment,
         policy=PolicyConfig(name, **{**given, **row.options}),
-        seeds=config.seeds if config.seeds is not None else table.seeds,
+        seeds=config.spec.seeds if config.spec.seeds is not None else table.seeds,
         trials=config.trials or table.trials,
         output=Path(config.output) / re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-"),
     )
 
 
-async def ablation_async(
+@as_run(BenchConfig)
+async def ablation(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> AblationResult:
     """Runs the rows of a paper's ablation table, or resumes, and writes them as one table.
@@ -547,19 +572,25 @@ async def ablation_async(
         The results of each row; printing them shows a table.
 
     Raises:
-        UsageError: As `bench_async` does, and for an unknown table.
+        UsageError: As `bench` does, and for an unknown table.
     """
     paper, rows = rows_of_ablation(config)
-    done = [(row, await bench_async(one, progress=progress)) for row, one in rows]
+    done = [(row, await bench.run_async(one, progress=progress)) for row, one in rows]
     result = AblationResult(str(config.ablation), paper, tuple(done), str(config.output))
-    data = msgspec.json.format(msgspec.json.encode(result.table()), indent=1)
+    data = msgspec.json.format(msgspec.json.encode(result.to_dict()), indent=1)
     write_output(Path(config.output) / FIGURES, data.rstrip() + b"\n")
     write_output(Path(config.output) / TABLES, ablation_text(result).encode())
     return result
 
 
-ablation = synchronous(ablation_async)
-"""Synchronous version of `ablation_async` for scripts and notebooks, with the same parameters."""
+@as_run(BenchConfig)
+async def bench_or_ablation(
+    config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
+) -> BenchResult | AblationResult:
+    """Runs `bench`, or `ablation` if the configuration names a table."""
+    run = bench if config.ablation is None else ablation
+    result: BenchResult | AblationResult = await run.run_async(config, progress=progress)
+    return result
 
 
 def ablation_text(result: AblationResult) -> str:

@@ -10,16 +10,11 @@ from typing import Any
 
 import msgspec
 
+from prill.episodes.episodes import settings_text
 from prill.io.outputs import write_output
 from prill.io.tables import markdown_cell
 from prill.models.ledger import usage_text
-from prill.papers.bench.figures import (
-    LENGTHS,
-    Bench,
-    BenchRow,
-    BenchShare,
-    Section,
-)
+from prill.papers.bench.figures import LENGTHS, Bench, BenchRow, BenchShare, Section
 from prill.papers.bench.mind2web import (
     METRICS,
     Counting,
@@ -31,7 +26,6 @@ from prill.papers.bench.mind2web import (
 )
 from prill.papers.bench.papers import Column, Theirs
 from prill.papers.replies import ReplyCounts, read_toml
-from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"

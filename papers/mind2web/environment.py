@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,9 +35,16 @@ from prill.papers.mind2web.pages.state import (
     without_pages,
 )
 from prill.papers.mind2web.pages.tree import read_page
-from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, StepLabel, StrPath, Task, Trajectory
 
 _SHOWN = 50  # the number of candidates around which a recorded page is cut
+
+
+STEP_MATCH = Meta(
+    description="Compare steps, with Synapse's scoring, by parsed action (default: for a trained "
+    "model), or by text."
+)
+RECORDED = Meta(description="Files or folders of recorded turns: [SPLIT=]PATH,….")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +69,7 @@ class Mind2WebSpec:
         Scheme | None,
         Meta(description="Scoring of steps: as in MindAct in one of two forms, or as in Synapse."),
     ] = None
-    step_match: Annotated[
-        Match | None,
-        Meta(
-            description="With Synapse's scoring: a step is correct if its parsed action is, or if "
-            "its text is equal."
-        ),
-    ] = None
+    step_match: Annotated[Match | None, STEP_MATCH] = None
 
     def marking(self, usual: Marking = USUAL) -> Marking:
         """Returns the scoring scheme of steps; `usual` has what the options leave open."""
@@ -91,7 +91,7 @@ class _Head(msgspec.Struct):
 class Recordings:
     """Recorded turns by id; only positions are in memory. Raises UsageError and InputError."""
 
-    def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
+    def __init__(self, files: Sequence[StrPath]) -> None:
         self.places: dict[str, TurnPlace] = {}
         self._conversations: dict[tuple[Path, str], list[str]] = {}
         for file in files:
@@ -147,13 +147,10 @@ class Mind2Web:
 
     def __init__(
         self,
-        recordings: Annotated[tuple[str, ...], Meta(description="Files of recorded turns.")] = (),
+        recordings: Annotated[tuple[str, ...], RECORDED] = (),
         spec: Mind2WebSpec = Mind2WebSpec(),
         *,
-        opened: Annotated[
-            Recordings | None,
-            Meta(description="Recordings that are already open, for use from Python."),
-        ] = None,
+        opened: Recordings | None = None,
     ) -> None:
         self.recordings = opened or Recordings(recordings)
         self.spec = spec
@@ -277,10 +274,7 @@ class Mind2WebConfig(EnvironmentConfig, Mind2WebSpec):
     stops_early: ClassVar[bool] = False
 
     tasks: Annotated[Names, Meta(description="Recorded turns by id, or all.")] = "all"
-    recordings: Annotated[
-        str | Path | Sequence[str | Path],
-        Meta(description="Files or folders of recorded turns: [SPLIT=]PATH,…."),
-    ] = ()
+    recordings: Annotated[str | Path | Sequence[str | Path], RECORDED] = ()
 
     def check(self) -> None:
         """Converts names and files to text."""

@@ -20,7 +20,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +37,7 @@ from prill.papers.mind2web.pages.state import (
     sample_ids,
     without_pages,
 )
-from prill.types import Action, Observation, Step, Task, Trajectory
+from prill.types import Action, Observation, Step, StrPath, Task, Trajectory
 
 SUFFIX = ".parquet"
 _TASK = ("annotation_id", "confirmed_task", "action_reprs", "website", "domain", "subdomain")
@@ -216,9 +215,9 @@ def _end(path: Path) -> bytes:
 
 
 def load(
-    source: str | PathLike[str],
+    source: StrPath,
     scores: Annotated[
-        str | PathLike[str] | Scores | None,
+        StrPath | Scores | None,
         msgspec.Meta(
             description="Score file (JSON or pickle) that orders the candidates of each step."
         ),
@@ -256,7 +255,7 @@ def load(
     )
 
 
-def _files(source: str | PathLike[str]) -> list[Path]:
+def _files(source: StrPath) -> list[Path]:
     root = Path(source)
     if not root.exists():
         raise UsageError(f"{source}: no such file or folder")
@@ -278,7 +277,7 @@ def _place(path: Path) -> tuple[str, int, str]:
     return str(path.parent), int(number[1]) if number else -1, path.name
 
 
-def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
+def _scores(scores: StrPath | Scores | None) -> Scores:
     if scores is None or isinstance(scores, Mapping):
         return scores or {}
     try:
@@ -299,7 +298,7 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
         raise InputError(f"{scores}: not a Mind2Web score file: {error}") from None
 
 
-def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
+def records(source: StrPath) -> Iterator[tuple[str, Any] | BadLine]:
     """Yields every record with its position. A damaged file ends with a BadLine."""
     files = _files(source)
     tables = [path for path in files if path.suffix == SUFFIX]
@@ -332,7 +331,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
         yield _bad(place, "holds no records")
 
 
-def _first_byte(path: str | PathLike[str]) -> bytes:
+def _first_byte(path: StrPath) -> bytes:
     with open_lines(path) as file:
         return file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
 

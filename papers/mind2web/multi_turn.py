@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -33,7 +33,8 @@ from prill.errors import (
 )
 from prill.io.outputs import expect_file, make_folder, writing
 from prill.io.store import BadLine
-from prill.models.ledger import metered
+from prill.models.budget import run_budget
+from prill.models.ledger import metered, usage_text
 from prill.models.options import BudgetOption, ConcurrencyOption
 from prill.models.prompts import NONCE, load_prompt, quoted
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
@@ -49,7 +50,7 @@ from prill.papers.replies import (
     visible_text,
 )
 from prill.protocols import LanguageModel
-from prill.runs.base import run_budget, synchronous
+from prill.running import EXIT_ALL, EXIT_INTERRUPTED, EXIT_SOME, Printed, as_run, first_of
 from prill.types import Usage
 
 _T = TypeVar("_T")
@@ -112,6 +113,12 @@ class ConversationTally:
     stopped: bool = False
     problems: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
+    done: int = 0
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Returns what a progress bar shows: the phase, the count, the total, and a note."""
+        return "", self.done, self.conversations, usage_text(self.usage)
 
 
 def grouped_tasks(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
@@ -214,6 +221,7 @@ async def _planned(
                     return []
                 finally:
                     tally.usage += meter.usage
+            tally.done += 1
             progress(tally)
             return turns
 
@@ -332,27 +340,46 @@ class ConversationsConfig(Config):
         ModelLike | None,
         Meta(description="Model that divides and rewrites tasks. Without it, rules are used."),
     ] = None
-    most_tasks: Annotated[
-        int, Meta(ge=1, description="Maximum number of tasks per conversation.")
-    ] = MAX_TASKS
     budget_usd: BudgetOption = None
     concurrency: ConcurrencyOption = 8
 
 
 @dataclass(frozen=True)
-class ConversationsResult:
+class ConversationsResult(Printed):
     """Counts and problems; `by_model`: a model divided and rewrote the tasks."""
 
     tally: ConversationTally
     output: str
     by_model: bool
+    of_files = True
 
-    def table(self) -> dict[str, Any]:
+    def notes(self) -> Iterator[str]:
+        """Yields what is broken, what the model cost, and what is missing."""
+        tally = self.tally
+        yield from first_of(tally.problems, 20)
+        if self.by_model:
+            yield usage_text(tally.usage)
+
+    @property
+    def exit_code(self) -> int:
+        """Returns 3 with problems or failed calls, 130 if the run was stopped."""
+        if self.tally.stopped:
+            return EXIT_INTERRUPTED
+        return EXIT_SOME if self.tally.problems or self.tally.unanswered else EXIT_ALL
+
+    def to_dict(self) -> dict[str, Any]:
         """Returns the counts for JSON."""
         return {**to_builtins(self.tally), "output": self.output}
 
     def __str__(self) -> str:
         tally = self.tally
+        if tally.stopped:
+            return f"{self.output} is not written yet"
+        if tally.unanswered:
+            return (
+                f"{tally.unanswered} of {tally.conversations} conversations got no reply, so "
+                f"{self.output} is not written; run the same command again to retry them"
+            )
         rule = (
             f"; the rule divided {tally.by_rule} tasks and worded {tally.not_rewritten} "
             "conversations"
@@ -365,7 +392,8 @@ class ConversationsResult:
         )
 
 
-async def conversations_async(
+@as_run(ConversationsConfig)
+async def conversations(
     config: ConversationsConfig,
     *,
     stop: asyncio.Event | None = None,
@@ -391,10 +419,7 @@ async def conversations_async(
     make_folder(out)
     result = ConversationsResult(tally, str(config.output), config.model is not None)
     # The spool is as large as the source, and /tmp may have no room for it.
-    with (
-        run_budget(config.budget_usd, file=out),
-        tempfile.TemporaryFile(dir=out.parent) as spool,
-    ):
+    with run_budget(config.budget_usd, file=out), tempfile.TemporaryFile(dir=out.parent) as spool:
         model = None if config.model is None else _model(config.model, config)
         tasks = list[_Task]()
         for task in _spooled(config.source, spool, tally):
@@ -403,7 +428,7 @@ async def conversations_async(
             if stop is not None and stop.is_set():
                 tally.stopped = True
                 return result
-        groups = grouped_tasks(tasks, config.most_tasks)
+        groups = grouped_tasks(tasks)
         if not groups:
             raise UsageError(
                 f"{config.source}: no Mind2Web task could be read; {'; '.join(tally.problems[:3])}"
@@ -419,11 +444,6 @@ async def conversations_async(
                     file.write((b",\n" if number else b"[") + record)
                 file.write(b"]\n")
     return result
-
-
-conversations = synchronous(conversations_async)
-"""Synchronous version of `conversations_async` for scripts and notebooks, with the same parameters.
-"""
 
 
 def _model(model: ModelLike, config: ConversationsConfig) -> LanguageModel:

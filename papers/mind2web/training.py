@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +29,6 @@ from msgspec import Meta
 from prill.config.registry import OptionError
 from prill.errors import InputError, UnscoredError, UsageError
 from prill.io.cache import BoundedCache
-from prill.io.checksums import expect_unchanged
 from prill.io.lines import is_stream, read_lines, resolve_folder
 from prill.io.store import decode_trajectory
 from prill.models.local.weights import one_text
@@ -44,25 +42,24 @@ from prill.papers.mind2web.pages.ranking import (
     ranked,
     scores,
 )
-from prill.papers.mind2web.pages.state import (
-    TurnPlace,
-    format_conversation,
-    read_state,
-    rejoined,
-)
+from prill.papers.mind2web.pages.state import TurnPlace, format_conversation, read_state, rejoined
 from prill.papers.mind2web.pages.tree import ranker_query, read_page
 from prill.policies.registry import Fingerprinted
 from prill.protocols import Image
-from prill.refine.demonstration import Teacher
+from prill.refine.demonstration import Teacher, TeacherLike, described, make_teacher
 from prill.refine.training.preflight import Devices, Preflight, Say, estimate_run
-from prill.refine.training.recipe import Recipe, refuse_teacher
 from prill.refine.training.samples import split
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec
+from prill.refine.training.train import (
+    PresetConfig,
+    PresetOption,
+    Recipe,
+    TrainConfig,
+    refuse_teacher,
+)
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
 from prill.refine.training.weights import Base, load_model, model_failures, read_base
-from prill.runs.filter import TeacherLike, described, make_teacher
-from prill.runs.train import PresetConfig, PresetLike, TrainConfig
-from prill.types import Trajectory
+from prill.types import StrPath, Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory
 # of transformers: the configurations of such models, and the class that loads one
@@ -115,15 +112,12 @@ class GoldStep:
 class GoldTurns:
     """The turns of a file and their `steps` with a right candidate. Raises UsageError."""
 
-    def __init__(
-        self, path: str | os.PathLike[str], say: Callable[[int], object] = lambda done: None
-    ) -> None:
+    def __init__(self, path: StrPath, say: Callable[[int], object] = lambda done: None) -> None:
         if is_stream(path):
             raise UsageError(
                 f"{path}: expected a file, because trajectories are read several times",
                 parameters=("rows",),
             )
-        expect_unchanged(path)
         self.path = Path(path)
         self.without = 0
         root = resolve_folder(path)
@@ -287,7 +281,7 @@ class PageRecipe(Recipe, ABC):
     def plan(  # type: ignore[override] # its rows are drawn, not read
         self,
         spec: TrainSpec,
-        rows: str | os.PathLike[str],
+        rows: StrPath,
         folder: Path,
         say: Say,
         *,
@@ -596,10 +590,6 @@ def _candidate(gold: GoldTurns, draws: Draws, draw: Draw) -> dict[str, Any]:
 
 _RANKER = PresetConfig(DEFAULT_PRESETS["ranker"])
 _PLANNER = PresetConfig(DEFAULT_PRESETS["planner"])
-Preset = Annotated[
-    PresetLike,
-    Meta(description="Settings to start from: the name of a preset, or a .toml file."),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -607,7 +597,7 @@ class TrainRankerConfig(TrainConfig):
     """Configuration of `prill train ranker`, on gold trajectories of recorded pages."""
 
     trains: ClassVar[Trained] = "ranker"
-    preset: Preset = _RANKER
+    preset: PresetOption = _RANKER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -619,7 +609,7 @@ class TrainPlannerConfig(TrainConfig):
         TeacherLike,
         Meta(description="Policy that will call the planner: mindact, self-map, or module:Object."),
     ]
-    preset: Preset = _PLANNER
+    preset: PresetOption = _PLANNER
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """Returns the policy whose prompts the planner answers.

@@ -2,7 +2,7 @@
 stack acts, calls another policy, or returns.
 
 Calls and returns happen inside one `act`. They cost model calls but no actions: the environment and
-the judges see only actions. The step's thought lists them, one per line (`read_annotations`), and
+the judges see only actions. The step's thought lists them, one per line, and
 `StepAgent.events` records them with their requests. Differences from the paper's code: a stop is
 recognized by its verb, not by a substring; unknown verbs are refused and counted; depth and calls
 are limited; page text is quoted and inserted once.
@@ -21,8 +21,16 @@ from msgspec import Meta
 from prill.actions.webarena import UnreadableActionError, describe
 from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
-from prill.models.options import MaxTokensOption
-from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
+from prill.models.options import AttemptOption, MaxTokensOption, ReasoningOption, SamplingSeed
+from prill.models.prompts import (
+    EXAMPLE_CODE,
+    NONCE,
+    clean,
+    content_hash,
+    estimate_tokens,
+    load_prompt,
+    quoted,
+)
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
 from prill.papers.replies import (
@@ -33,12 +41,7 @@ from prill.papers.replies import (
     fill_prompt,
     read_toml,
 )
-from prill.papers.step.grammar import (
-    PolicyCall,
-    read_call,
-    read_environment_action,
-    read_reply,
-)
+from prill.papers.step.grammar import PolicyCall, read_call, read_environment_action, read_reply
 from prill.papers.step.library import (
     AUTO,
     STOP,
@@ -55,6 +58,8 @@ from prill.types import Action, Observation, Platform, Step, Task, Usage
 
 _ORIGIN = re.compile(r"\{\{ *origin *\}\}")
 _PACKAGE, _PROMPT = "prill.papers.step", "step"
+# Policies on the stack, model calls for one action, and invalid replies in a row that end a policy.
+MAX_DEPTH, MAX_CALLS, MAX_INVALID = 8, 25, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +130,13 @@ class ChatPolicy:
 
     def _example(self, number: int, example: WorkedExample) -> str:
         reason = f"REASON: {example.reason}\n" if self.reasoning else ""
-        return (
-            f"\nEXAMPLE {number}. Input:\nOBJECTIVE: "
-            f"{example.objective}\nOBSERVATION:\n{quoted('page', example.observation)}\n"
+        text = (
+            f"\nEXAMPLE {number}. Input:\nOBJECTIVE: {example.objective}\nCODE: {NONCE}\n"
+            f"OBSERVATION:\n{quoted('page', example.observation)}\n"
             f"URL: {example.url}\nPREVIOUS ACTIONS:\n{_previous(example.previous)}\n"
             f"Response:\n{reason}ACTION: {example.action}\n"
         )
+        return text.replace(NONCE, EXAMPLE_CODE)
 
 
 def _previous(lines: Sequence[str]) -> str:
@@ -157,9 +163,6 @@ def _origin(url: str) -> str:
 
 
 NO_ANSWER = "N/A"
-_ANNOTATION = re.compile(
-    r"(?P<kind>act|call|return|invalid) (?P<frames>\w+(?: > \w+)*): (?P<action>.*?) \| (?P<reason>.*)"  # noqa: E501
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,26 +192,12 @@ class StepSpec:
             "are from).",
         ),
     ] = None
-    reasoning: Annotated[bool, Meta(description="Ask policies for reasoning before they act.")] = (
-        True
-    )
+    reasoning: ReasoningOption = True
     temperature: Annotated[
         float, Meta(ge=0, le=2, description="Sampling temperature, if the model supports it.")
     ] = 0.3
-    seed: Annotated[int, Meta(description="Sampling seed.")] = 0
-    attempt: Annotated[
-        int, Meta(ge=0, description="Number of the attempt. It varies the samples.")
-    ] = 0
-    max_depth: Annotated[
-        int, Meta(ge=1, description="Maximum number of policies on the stack.")
-    ] = 8
-    max_calls: Annotated[
-        int, Meta(ge=1, description="Maximum number of model calls per action.")
-    ] = 25
-    max_invalid: Annotated[
-        int,
-        Meta(ge=1, description="Number of consecutive invalid replies after which a policy ends."),
-    ] = 3
+    seed: SamplingSeed = 0
+    attempt: AttemptOption = 0
     max_steps: Annotated[
         int | None,
         Meta(
@@ -243,16 +232,6 @@ class Event:
             " ".join(text.split()).replace(" | ", " / ") for text in (self.action, self.reason)
         )
         return f"{self.kind} {' > '.join(self.frames)}: {action} | {reason or self.response}"
-
-
-def read_annotations(thought: str | None) -> list[tuple[str, tuple[str, ...], str, str]]:
-    """Parses the stack events in a step's thought: type, policies on the stack, answer, reason."""
-    lines = map(_ANNOTATION.fullmatch, (thought or "").splitlines())
-    return [
-        (line["kind"], tuple(line["frames"].split(" > ")), line["action"], line["reason"])
-        for line in lines
-        if line
-    ]
 
 
 @dataclass
@@ -296,7 +275,7 @@ class StepAgent(PaperAgent):
 
     `events` lists the answers of this episode. `limit_exceeded` is whether the episode ended
     because it reached `max_steps`. An answer that is not an action is reported to the policy that
-    gave it. After `max_invalid` of these in a row the policy ends with N/A.
+    gave it. After `MAX_INVALID` of these in a row the policy ends with N/A.
 
     Args:
         model: The model.
@@ -327,10 +306,7 @@ class StepAgent(PaperAgent):
         if spec.library != AUTO:
             load_library(spec.library)  # reports errors in the library before any episode is played
         if spec.flat_tokens is not None and not spec.flat:
-            raise UsageError(
-                "flat_tokens: only with flat",
-                parameters=("flat_tokens",),
-            )
+            raise UsageError("flat_tokens: only with flat", parameters=("flat_tokens",))
 
     def fingerprint(self, platform: Platform) -> str:
         """Returns a hash of the prompts, the libraries, the settings and the lessons."""
@@ -360,12 +336,7 @@ class StepAgent(PaperAgent):
             self._asked = self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt)
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next step.
-
-        Raises:
-            NoEvidenceError: The state has no text.
-            UnscoredError: The model gives no usable answer.
-        """
+        """Returns the next step."""
         if observation.text is None:
             raise NoEvidenceError("step reads the text of the page, but this state has none")
         if not self._stack:
@@ -384,12 +355,12 @@ class StepAgent(PaperAgent):
             )
         index, self._taken = self._taken, self._taken + 1
         shown = show(observation.text, around.max_rows)
-        for _ in range(self.spec.max_calls):
+        for _ in range(MAX_CALLS):
             action = await self._turn(shown, observation.url or "")
             if action is not None:
                 return Step(observation, action, self._thought())
         return self._stop_step(
-            observation, index, f"no action after {self.spec.max_calls} calls of the model"
+            observation, index, f"no action after {MAX_CALLS} calls of the model"
         )
 
     async def _turn(self, shown: ShownPage, url: str) -> Action | None:
@@ -468,7 +439,7 @@ class StepAgent(PaperAgent):
         answer.call = call
 
     def _push(self, call: PolicyCall, event: Event) -> Action | None:
-        if len(self._stack) >= self.spec.max_depth:
+        if len(self._stack) >= MAX_DEPTH:
             return self._refuse(
                 event, f"{len(self._stack)} policies are at work already: act yourself, or stop"
             )
@@ -491,7 +462,7 @@ class StepAgent(PaperAgent):
         frame.history.append((event.action, f"(not done: {problem})"))
         frame.invalid += 1
         self.events.append(replace(event, kind="invalid", response=problem))
-        if frame.invalid < self.spec.max_invalid:
+        if frame.invalid < MAX_INVALID:
             return None
         if len(self._stack) == 1:
             return _end()

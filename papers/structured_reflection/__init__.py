@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.structured_reflection.actions import clicked
-    from prill.papers.structured_reflection.memory import (
-        Note,
-        Rules,
-        build_memory,
-        write_note,
-    )
+    from prill.papers.structured_reflection.memory import Note, build_memory, write_note
 
-__all__ = [
-    "Note",
-    "Rules",
-    "build_memory",
-    "clicked",
-    "write_note",
-]
+__all__ = ["Note", "build_memory", "write_note"]
 __getattr__, __dir__ = lazily(__name__)

@@ -30,18 +30,12 @@ from prill.types import Action
 
 Kind = Literal["click", "type", "press", "hold", "release", "scroll"]
 _KINDS: dict[str, Kind] = {
-    "click": "click",
-    "tap": "click",
-    "move": "click",
-    "type": "type",
-    "enter": "type",
-    "press": "press",
-    "hold": "hold",
-    "release": "release",
-    "scroll": "scroll",
-    "flip": "scroll",
-}
+    "click": "click", "tap": "click", "move": "click", "type": "type", "enter": "type",
+    "press": "press", "hold": "hold", "release": "release", "scroll": "scroll", "flip": "scroll",
+}  # fmt: skip
 _END = "[eod]"
+# The end of a plan begins or ends a line; small models also write sentences about it.
+_ENDING = re.compile(r"^\W*\[eod\]|\[eod\](?=\W*$)", re.IGNORECASE | re.MULTILINE)
 _ID = re.compile(r"\bid\s*=\s*\"?(\d+)")
 _NUMBER = re.compile(r"\d+")
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -60,7 +54,8 @@ _OTHER_PLAN = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _NO_MORE = (
-    r"(?:there (?:is|are) )?no (?:(?:further|more|other|additional) )?(?:actions?|steps?)(?: .*)?"
+    r"(?:there (?:is|are) )?no (?:(?:further|more|other|additional) )?(?:actions?|steps?)"
+    r"(?: (?!ha(?:s|ve) been).*)?"
 )
 _ALL_DONE = r"the (?:task|goal) (?:is|has been) (?:already )?(?:complete|completed|done|finished|reached|achieved).*"  # noqa: E501
 _NOTHING = re.compile(
@@ -71,6 +66,7 @@ _GREETING = re.compile(
     r"(?:sure|okay|ok|certainly|of course|here|notes?|explanation|reasoning|plan|actions?|thought)\b",  # noqa: E501
     re.IGNORECASE,
 )
+_BRACKETED = re.compile(r"\[([^\[\]]+)\]")
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
 _MAX_TIMES = 100
 _MAX_UNQUOTED = 4  # unquoted words to type: more are a sentence
@@ -95,7 +91,8 @@ def planned_lines(reply: str) -> list[str]:
     Raises UnreadableReplyError.
     """
     text = visible_text(reply)
-    plan, end, _ = re.compile(re.escape(_END), re.IGNORECASE).sub(_END, text).partition(_END)
+    found = _ENDING.search(text)
+    plan, end = (text[: found.start()], True) if found else (text, False)
     if _OTHER_PLAN.search(plan):
         raise UnreadableReplyError("the reply has several plans: give one")
     for lines in _readings(plan):
@@ -119,8 +116,16 @@ def _readings(plan: str) -> Iterator[list[str]]:
         yield [_called(call) for call in calls]
     fenced = [line for block in fenced_blocks(plan) for line in block.splitlines()]
     for lines in (fenced, without_fences(plan).splitlines()):
-        yield [_as_line(plain) for line in lines if (plain := plain_line(line))]
+        plain = (one for line in lines for one in _without_brackets(plain_line(line)))
+        yield [_as_line(one) for one in plain if one]
     yield [_as_line(span) for span in ticked_spans(asserted_text(plan))]
+
+
+def _without_brackets(line: str) -> list[str]:
+    """Returns the actions of a line such as `[click id=6] [click id=7]`, or the line."""
+    found = _BRACKETED.findall(line)
+    alone = found and not _BRACKETED.sub("", line).strip(" ,;")
+    return found if alone and all(map(detect_kind, found)) else [line]
 
 
 def _as_line(line: str) -> str:

@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from prill.actions.webarena import UnreadableActionError
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
+from prill.models.options import MaxTokensOption
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
 from prill.papers.page_text import PageText
 from prill.papers.replies import (
@@ -39,7 +40,6 @@ from prill.papers.replies import (
 )
 from prill.papers.structured_reflection.actions import (
     PlannedOrder,
-    clicked,
     detect_kind,
     format_line,
     number_in,
@@ -49,14 +49,7 @@ from prill.papers.structured_reflection.actions import (
     renumbered,
     whole_lines,
 )
-from prill.papers.structured_reflection.memory import (
-    AttemptMemory,
-    Disabling,
-    Note,
-    Rules,
-    build_memory,
-    write_note,
-)
+from prill.papers.structured_reflection.memory import AttemptMemory, Note, build_memory, write_note
 from prill.papers.structured_reflection.screen import ElementScreen, read_screen
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Verdict
@@ -109,42 +102,15 @@ class StructuredSpec:
         Literal["both", "plan", "reflection", "none"],
         Meta(description="Where the ids of elements that were tried in vain are hidden."),
     ] = "both"
-    disabling: Annotated[
-        Disabling,
-        Meta(
-            description="Which clicks count as tried in vain: the replaced suggestion (paper), "
-            "or the click (reference)."
-        ),
-    ] = "both"
-    replay: Annotated[
-        Literal["exact", "off"],
-        Meta(description="Repeat the actions before the step to correct without the model."),
-    ] = "exact"
-    cycle: Annotated[
-        Literal["stage", "attempt", "off"],
-        Meta(description="Number of screens back within which a repeated screen ends an attempt."),
-    ] = "stage"
-    no_change: Annotated[
-        bool, Meta(description="End an attempt when an action changes nothing.")
-    ] = True
     # The paper's successful attempts take 10.2 actions on average, so the limit of 10 in its code
     # cannot apply to executed plans.
     stage_steps: Annotated[
         int, Meta(ge=1, description="Maximum number of actions in one plan.")
     ] = 30
     paraphrase: Annotated[bool, Meta(description="Let the model paraphrase past actions.")] = True
-    static_screen: Annotated[
-        bool, Meta(description="Show only the first screen to a reflection.")
-    ] = False
     hints: Annotated[bool, Meta(description="Give known hints about two tasks.")] = False
-    max_tokens: Annotated[
-        int, Meta(ge=1, description="Maximum number of tokens in a reply (the paper: 128).")
-    ] = 256
+    max_tokens: MaxTokensOption = 256
     repair: RepairOption = False
-    reflection_tries: Annotated[
-        int,
-        Meta(ge=1, description="Maximum number of calls for a lesson while it cannot be parsed."),
-    ] = 2
 
 
 @dataclass(slots=True)
@@ -196,15 +162,14 @@ class StructuredReflection(PaperAgent):
         """The content of the lessons, by step."""
         structured = self.spec.reflection == "structured"
         wanted = structured and self.spec.memory
-        rules = Rules(target=clicked, disabling=self.spec.disabling, forcing=wanted, expiry=wanted)
-        memory = build_memory(self.lessons, rules)
+        memory = build_memory(self.lessons, forcing=wanted)
         return memory if structured else AttemptMemory(raw=memory.raw, unread=memory.unread)
 
     def reset(self, task: Task) -> None:
         """Begins a new attempt."""
         self._task = task
         self._memory = self.memory
-        self._replaying = self.spec.replay == "exact"
+        self._replaying = True
         self._done: list[_Done] = []
         self._queue: list[str] = []
         # the start of this stage, and the number of actions planned for it
@@ -214,12 +179,7 @@ class StructuredReflection(PaperAgent):
         self._replies = ReplyCounts()
 
     async def act(self, observation: Observation) -> Step:
-        """Returns the next action, or `stop` with the state in which the attempt ended.
-
-        Raises:
-            NoEvidenceError: The state has no text.
-            UnscoredError: The model gives no usable answer.
-        """
+        """Returns the next action, or `stop` with the state in which the attempt ended."""
         screen = read_screen(observation.text)
         state = self._result_after(screen.text()) or await self._turn(screen)
         if state is not None:
@@ -270,10 +230,10 @@ class StructuredReflection(PaperAgent):
                     return None
                 raise
 
-        ask, tries = partial(self._ask, "reflection"), self.spec.reflection_tries
+        ask = partial(self._ask, "reflection")
         try:
             # these replies are of no episode, and not counted
-            reply, found = await ask_readable(ask, messages, read, ReplyCounts(), repair=tries - 1)
+            reply, found = await ask_readable(ask, messages, read, ReplyCounts(), repair=True)
         except UnreadableReplyError as error:
             raise UnparsableError(str(error)) from None
         if found is None:
@@ -304,11 +264,10 @@ class StructuredReflection(PaperAgent):
             or detect_kind(self._done[-1].line) in ("hold", "release")
         ):
             return None
-        before = [done.screen for done in self._done]
-        earlier = before[self._stage if self.spec.cycle == "stage" else 0 : -1]
-        if now == before[-1]:
-            return "NO_CHANGE" if self.spec.no_change and self._name not in _SHOWS_NOTHING else None
-        return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
+        *earlier, last = (done.screen for done in self._done)
+        if now == last:
+            return None if self._name in _SHOWS_NOTHING else "NO_CHANGE"
+        return "CYCLE" if now in earlier[self._stage :] else None
 
     async def _turn(self, screen: ElementScreen) -> State | None:
         """Plans until there is a next action. Returns a state if there is none."""
@@ -434,20 +393,20 @@ class StructuredReflection(PaperAgent):
         self._memory = self.memory
         blocks = []
         for index, (step, line) in enumerate(zip(steps, lines, strict=True)):
-            if index == 0 or not self.spec.static_screen:
-                screen = read_screen(step.observation.text)
-                seen = screen.text(self._unseen("reflection", screen, index))
-                blocks.append(f"screen before action index={index + 1}:\n{seen}")
+            screen = read_screen(step.observation.text)
+            seen = screen.text(self._unseen("reflection", screen, index))
+            blocks.append(f"screen before action index={index + 1}:\n{seen}")
             blocks.append(f"action index={index + 1}: {line}")
-        status = _wording()["status"][state]
+        judge = ""
         if reason not in ("", "FAILED"):
-            status += f" A judge, who may be wrong, said:\n{quoted('judge', reason)}"
+            judge = f"A judge, who may be wrong, said:\n{quoted('judge', reason)}\n"
         return _filled(
             "reflection",
             task=clean(self._name),
             attempt=quoted("attempt", "\n".join(blocks)),
             goal=clean(self._task.goal),
-            status=status,
+            status=_wording()["status"][state],
+            judge=judge,
             lessons=_bullets(self._memory.raw if self.spec.reflection == "vanilla" else ()),
         )
 

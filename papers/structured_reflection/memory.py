@@ -1,7 +1,7 @@
 """The lessons of earlier attempts, by step: the action to take, and the elements that were clicked
 in vain.
 
-This module is independent of the agent. A lesson is a `Note`, written as one line of JSON.
+A lesson is a `Note`, written as one line of JSON.
 `build_memory` computes the memory from the lessons alone, so storing the lessons (`prill
 reflexion`) stores the memory.
 
@@ -12,15 +12,14 @@ elements are keys. A note without a key uses the id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 import msgspec
 
-# The clicks that a later lesson for the same step disables: the replaced suggestion of the earlier
-# lesson (arXiv 2310.08740), or the click of that attempt (the paper's code).
-Disabling = Literal["both", "paper", "reference"]
+from prill.papers.structured_reflection.actions import clicked
+
 _T = TypeVar("_T")
 
 
@@ -54,23 +53,6 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """How notes change the memory. Only clicks can be ruled out.
-
-    Args:
-        target: Reads which element a line clicks; None for any other line.
-        disabling: Which clicks are ruled out: of the replaced suggestion, of the attempt, or both.
-        forcing: The replacement of a note is forced at its step.
-        expiry: A note ends the notes of later steps.
-    """
-
-    target: Callable[[str], str | None]
-    disabling: Disabling = "both"
-    forcing: bool = True
-    expiry: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptMemory:
     """The content of the lessons for each step. Steps count from 0.
 
@@ -97,15 +79,13 @@ class AttemptMemory:
         return self.disabled.get(step, frozenset())
 
 
-def build_memory(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
+def build_memory(lessons: Iterable[str], *, forcing: bool = True) -> AttemptMemory:
     """Builds the memory from lessons.
 
     Args:
         lessons: The lessons, oldest first. One that is not a note changes nothing and is counted.
-        rules: How notes change the memory.
-
-    Returns:
-        The memory.
+        forcing: The replacement of a note is forced at its step, and it ends the notes of later
+            steps.
     """
     memory = AttemptMemory()
     for text in lessons:
@@ -113,34 +93,38 @@ def build_memory(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
         memory = (
             replace(memory, unread=memory.unread + 1)
             if note is None
-            else after(memory, note, rules)
+            else after(memory, note, forcing=forcing)
         )
     return memory
 
 
-def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
-    """Returns the memory with one more note (the update rule of arXiv 2310.08740, section 4)."""
+def after(memory: AttemptMemory, note: Note, *, forcing: bool) -> AttemptMemory:
+    """Returns the memory with one more note (the update rule of arXiv 2310.08740, section 4).
+
+    A second lesson for a step rules out the click that the first suggested (the paper), and the
+    click of the attempt (the paper's code). Only clicks can be ruled out.
+    """
     step, raw = note.step, (*memory.raw, note.answer)
     if step is None or step != len(note.before) or not note.replacement:
         return replace(memory, raw=raw)
     ruled_out = {*memory.hidden(step)}
-    new = _clicked(note.replacement, note.replacement_key, rules)
-    taken = _clicked(note.taken, note.taken_key, rules)
-    if (tried := memory.notes.get(step)) is not None and rules.disabling != "reference":
-        ruled_out.add(_clicked(tried.replacement, tried.replacement_key, rules) or "")
-    if rules.disabling != "paper" and new is not None and taken is not None and new != taken:
+    new = _clicked(note.replacement, note.replacement_key)
+    taken = _clicked(note.taken, note.taken_key)
+    if (tried := memory.notes.get(step)) is not None:
+        ruled_out.add(_clicked(tried.replacement, tried.replacement_key) or "")
+    if new is not None and taken is not None and new != taken:
         ruled_out.add(taken)
     ruled_out.discard("")
 
     def still_applies(step_of_it: int) -> bool:
         # Lessons about later steps assume actions that are no longer taken.
-        return step_of_it < step or (not rules.expiry and step_of_it > step)
+        return step_of_it < step or (not forcing and step_of_it > step)
 
     def left(by_step: Mapping[int, _T]) -> dict[int, _T]:
         return {one: value for one, value in by_step.items() if still_applies(one)}
 
     forced = {one for one in memory.forced if still_applies(one)}
-    if rules.forcing and new not in ruled_out:
+    if forcing and new not in ruled_out:
         forced.add(step)
     disabled = {step: frozenset(ruled_out)} if ruled_out else {}
     return AttemptMemory(
@@ -154,21 +138,14 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
     )
 
 
-def _clicked(line: str, key: str, rules: Rules) -> str | None:
+def _clicked(line: str, key: str) -> str | None:
     """Returns the key, else the id, of the element that a line clicks. None for other lines."""
-    number = rules.target(line)
+    number = clicked(line)
     return None if number is None else key or number
 
 
 def write_note(note: Note) -> str:
-    """Formats a note as one line of JSON.
-
-    Args:
-        note: The note.
-
-    Returns:
-        The line.
-    """
+    """Formats a note as one line of JSON."""
     return msgspec.json.encode(note).decode()
 
 

@@ -100,19 +100,17 @@ def _at(values: Sequence[_T], turn: int) -> _T | None:
 
 
 KEYS = (
-    "enter",
-    "space",
-    "arrowleft",
-    "arrowright",
-    "arrowup",
-    "arrowdown",
-    "backspace",
-    "command+a",
-    "command+c",
-    "command+v",
-)
+    "enter", "space", "arrowleft", "arrowright", "arrowup", "arrowdown", "backspace", "command+a",
+    "command+c", "command+v",
+)  # fmt: skip
 _MAX_EMPTY = 3  # turns in a row without a call: a further turn would send the same request
 _MAX_SHOWN = 60  # characters of an element's text in the record
+
+
+MAX_SHOWN = Meta(
+    description="Maximum number of exemplars shown, nearest first (synapse's default: all of the "
+    "task)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,21 +125,7 @@ class SynapseSpec:
     retrieval: Annotated[
         bool, Meta(description="Retrieve exemplars by similarity, instead of by the task's name.")
     ] = True
-    neighbours: Annotated[
-        int, Meta(ge=1, description="Number of nearest keys that vote for a task.")
-    ] = 3
-    exemplars: Annotated[
-        int | None,
-        Meta(
-            ge=1,
-            description="Maximum number of exemplars shown, nearest first (default: all of the "
-            "task).",
-        ),
-    ] = None
-    order: Annotated[
-        Literal["stored", "nearest_first", "nearest_last"],
-        Meta(description="Order in which exemplars are shown."),
-    ] = "stored"
+    exemplars: Annotated[int | None, Meta(ge=1), MAX_SHOWN] = None
     abstraction: Annotated[
         Literal["auto", "listed", "none"],
         Meta(
@@ -155,13 +139,6 @@ class SynapseSpec:
             ge=1, description="Maximum number of turns of the model (default: the paper's number)."
         ),
     ] = None
-    failed_call: Annotated[
-        Literal["go_on", "end_turn"],
-        Meta(
-            description="After a call that finds nothing: continue with the rest of the "
-            "block, or with the next turn."
-        ),
-    ] = "go_on"
     context: ContextOption = None
     max_tokens: MaxTokensOption = 1024
     repair: RepairOption = False
@@ -172,10 +149,6 @@ class Synapse(PaperAgent):
 
     One reply may hold several calls. They are carried out one after another, each on the current
     page. A request that is too long ends the episode with an error before the call.
-
-    Args:
-        model: The model.
-        spec: The options.
     """
 
     package: ClassVar[str] = "prill.papers.synapse"
@@ -186,10 +159,7 @@ class Synapse(PaperAgent):
         model: LanguageModel,
         spec: SynapseSpec = SynapseSpec(),
         *,
-        opened: Annotated[
-            ExemplarMemory | None,
-            Meta(description="A memory that is already open, for use from Python."),
-        ] = None,
+        opened: ExemplarMemory | None = None,
     ) -> None:
         self.model = model
         self.spec = spec
@@ -214,11 +184,6 @@ class Synapse(PaperAgent):
         self._words: str | None = None
         self._empty = 0
         self._replies = ReplyCounts()
-
-    @property
-    def retrieved(self) -> str | None:
-        """The task whose exemplars are shown in this episode. None before it began."""
-        return None if self._entry is None else self._entry.name
 
     @property
     def turns(self) -> tuple[ExemplarTurn, ...]:
@@ -257,7 +222,7 @@ class Synapse(PaperAgent):
         own, spec = self._task.site or "", self.spec
         key = key_text(self._task.goal, state)
         if spec.retrieval:
-            name = await self.memory.vote(key, spec.neighbours)
+            name = await self.memory.vote(key)
         else:
             name = task_table().borrows.get(own, own)
         entry = None if name is None else self.memory.entry(name)
@@ -275,14 +240,12 @@ class Synapse(PaperAgent):
         self._kind = prompt_type(entry, on)
         self._abstracts = on and entry.abstracts
         chosen = shown(entry, self._kind, own)
-        if spec.order != "stored" or spec.exemplars is not None:
+        if spec.exemplars is not None:
             distances = dict(
                 zip(map(id, self.memory.exemplars), await self.memory.distances(key), strict=True)
             )
             near = sorted(chosen, key=lambda exemplar: distances[id(exemplar)])[: spec.exemplars]
-            if spec.order == "stored":
-                near.sort(key=chosen.index)
-            chosen = tuple(near[::-1] if spec.order == "nearest_last" else near)
+            chosen = tuple(sorted(near, key=chosen.index))
         self._shown = chosen
         self._entry = entry
 
@@ -341,8 +304,6 @@ class Synapse(PaperAgent):
             actions = await to_actions(call, page)
         except (CodeFailedError, LookupError) as problem:
             self._notes.append(f"{call} failed: {problem.args[0]}.")
-            if self.spec.failed_call == "end_turn":
-                self._calls.clear()
             return
         self._empty = 0
         self._ready.extend(actions)

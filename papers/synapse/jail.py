@@ -96,17 +96,9 @@ MAX_CALLS = 200
 MAX_PLACES = 1000  # elements that an XPath selects
 _PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
 _METHODS = {
-    "__init__",
-    "__len__",
-    "__str__",
-    "__repr__",
-    "__iter__",
-    "__next__",
-    "__eq__",
-    "__lt__",
-    "__hash__",
-    "__name__",
-}
+    "__init__", "__len__", "__str__", "__repr__", "__iter__", "__next__", "__eq__", "__lt__",
+    "__hash__", "__name__",
+}  # fmt: skip
 _FORMATS = {"format", "format_map"}
 _DUNDER = re.compile(r"__\w+__")
 # many programs end with `if __name__ == "__main__":`

@@ -9,7 +9,6 @@ read too.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +21,11 @@ import msgspec
 from msgspec.structs import replace
 
 from prill.errors import UsageError
-from prill.io.checksums import Checksums
 from prill.io.lines import decode_json, read_json, read_whole
 from prill.io.outputs import make_folder, write_output
 from prill.models.prompts import content_hash
 from prill.papers.embedders import CachedEmbedder, Embedder, Fitted, own_embedder
+from prill.types import StrPath
 
 if TYPE_CHECKING:
     from prill.papers.embedders import Vectors
@@ -145,9 +144,6 @@ class ExemplarMemory:
     def entry(self, name: str) -> MemoryEntry | None:
         """Returns the exemplars of a task.
 
-        Args:
-            name: The task's name.
-
         Returns:
             Its exemplars. None if there are none.
         """
@@ -170,17 +166,11 @@ class ExemplarMemory:
 
         Args:
             exemplars: The exemplars. The vectors of known keys are reused.
-
-        Returns:
-            The other memory.
         """
         return ExemplarMemory(exemplars, self.abstractions, embedder=self.embedder)
 
     async def distances(self, text: str) -> list[float]:
         """Returns the distance of each key to a text.
-
-        Args:
-            text: The text.
 
         Returns:
             The Euclidean distances, in the order of the exemplars.
@@ -228,12 +218,8 @@ class ExemplarMemory:
         names = Counter(exemplar.name for _, exemplar in await self.nearest(text, most))
         return names.most_common(1)[0][0] if names else None
 
-    async def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the memory, without vectors that depend on the whole of it.
-
-        Args:
-            folder: The folder.
-        """
+    async def save(self, folder: StrPath) -> None:
+        """Writes the memory, without vectors that depend on the whole of it."""
         import io
 
         import numpy as np
@@ -248,18 +234,14 @@ class ExemplarMemory:
             write_output(directory / VECTORS, data.getvalue())
         header = _Header(self.embedder.name, _hash_of_keys(self.exemplars))
         write_output(directory / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
-        Checksums(directory).note(EXEMPLARS, ABSTRACTIONS, VECTORS, HEADER)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> ExemplarMemory:
+    def load(cls, folder: StrPath | None, embedder: Embedder) -> ExemplarMemory:
         """Reads a memory.
 
         Args:
             folder: The folder. None: the memory that ships with prill.
             embedder: Embeds keys.
-
-        Returns:
-            The memory.
 
         Raises:
             UsageError: The folder cannot be read, or another embedder made its vectors.
@@ -267,7 +249,6 @@ class ExemplarMemory:
         if folder is None:
             return cls(_shipped(), _shipped_abstractions(), embedder=embedder)
         directory = Path(folder)
-        Checksums(directory).check()
         if (directory / _UPSTREAM).is_file() and not (directory / EXEMPLARS).is_file():
             return cls(*_read_upstream(directory), embedder=embedder)
         header = _decoded(directory / HEADER, _Header) if (directory / HEADER).is_file() else None

@@ -23,12 +23,14 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.models.options import MaxTokensOption
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
+from prill.papers.mind2web.environment import STEP_MATCH
 from prill.papers.mind2web.pages.state import (
     Marking,
+    Match,
     PageState,
     describe_step,
     format_action,
@@ -51,6 +53,7 @@ from prill.papers.replies import (
     tool_calls,
     visible_text,
 )
+from prill.papers.synapse.agent import MAX_SHOWN
 from prill.papers.synapse.memory import EXEMPLARS, Exemplar, ExemplarMemory, ExemplarTurn
 from prill.papers.synapse.prompting import count_tokens, until
 from prill.protocols import LanguageModel, Message
@@ -61,6 +64,8 @@ _OPERATION = re.compile(
     r"\b(CLICK|SELECT|TYPE)\s*\[(?:id\s*=\s*)?(\d+)\](?: ?\[([^\]]+)\])?", re.IGNORECASE
 )
 _TICKED = re.compile(r"(`+)(?:\w+\n)?(.*?)\1", re.DOTALL)
+_K_CURRENT = 5  # best candidates around which the page is cut
+_K_PREVIOUS = 3  # candidates around which earlier pages are cut
 _FIXED = 0  # the seed that draws the exemplars shared by all tasks
 _PAST_SHOWN = 5  # actions that are listed if trajectories are not shown
 
@@ -79,22 +84,9 @@ class RecordedSpec:
     ] = None
     embedder: EmbedderName = "tfidf"
     embedder_url: EmbedderUrl = None
-    exemplars: Annotated[int, Meta(ge=0, description="Maximum number of trajectories shown.")] = 3
-    order: Annotated[
-        Literal["nearest_first", "nearest_last"],
-        Meta(description="Order in which trajectories are shown."),
-    ] = "nearest_first"
-    k_current: Annotated[
-        int, Meta(ge=1, description="Number of best candidates around which the page is cut.")
-    ] = 5
-    k_previous: Annotated[int, Meta(ge=1, description="The same for earlier pages.")] = 3
+    exemplars: Annotated[int, Meta(ge=0), MAX_SHOWN] = 3
     context: ContextOption = None
-    step_match: Annotated[
-        Literal["parsed", "exact_text"] | None,
-        Meta(
-            description="Compare steps by parsed action (default: for a trained model), or by text."
-        ),
-    ] = None
+    step_match: Annotated[Literal["parsed", "exact_text"] | None, STEP_MATCH] = None
     max_tokens: MaxTokensOption = 100
     repair: RepairOption = False
 
@@ -111,10 +103,7 @@ class RecordedSynapse(PaperAgent):
         model: LanguageModel,
         spec: RecordedSpec = RecordedSpec(),
         *,
-        opened: Annotated[
-            ExemplarMemory | None,
-            Meta(description="A memory that is already open, for use from Python."),
-        ] = None,
+        opened: ExemplarMemory | None = None,
     ) -> None:
         self.model, self.spec, self._opened = model, spec, opened
         if self._shows and spec.memory is None and opened is None:
@@ -132,10 +121,8 @@ class RecordedSynapse(PaperAgent):
     @property
     def marking(self) -> Marking:
         """Returns the paper's scoring scheme."""
-        usual: Literal["parsed", "exact_text"] = (
-            "parsed" if is_trained(self.model) else "exact_text"
-        )
-        return Marking("synapse", self.spec.k_current, self.spec.step_match or usual)
+        match: Match = "parsed" if is_trained(self.model) else "exact_text"
+        return Marking("synapse", _K_CURRENT, match)
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
         """Returns the paper's scoring settings for this model."""
@@ -146,7 +133,7 @@ class RecordedSynapse(PaperAgent):
         """Returns the trajectories that may be shown. The memory is loaded at first use."""
         if self._opened is None:
             spec = self.spec
-            self._opened = _memory(spec.memory, spec.embedder, spec.embedder_url, spec.k_previous)
+            self._opened = _memory(spec.memory, spec.embedder, spec.embedder_url)
         return self._opened
 
     def fingerprint(self, platform: Platform) -> str:
@@ -187,10 +174,9 @@ class RecordedSynapse(PaperAgent):
         """Returns the request at a recorded step, and the recorded action."""
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
         described = [describe_step(step) for step in trajectory.steps[: index + 1]]
-        if not described[index].within(self.spec.k_current):
+        if not described[index].within(_K_CURRENT):
             raise UnparsableError(
-                f"step {index} of {trajectory.id}: its target is not among the best "
-                f"{self.spec.k_current}"
+                f"step {index} of {trajectory.id}: its target is not among the best {_K_CURRENT}"
             )
         past = tuple(step.action.text for step in trajectory.steps[:index])
         targets = tuple(one.target for one in described[:index])
@@ -200,12 +186,12 @@ class RecordedSynapse(PaperAgent):
 
     def _current(self, goal: str, state: PageState, seen: Sequence[PageState]) -> list[Message]:
         """Returns the task, the earlier recorded steps, and the current page."""
-        page = _cut(state, "", self.spec.k_current)
+        page = _cut(state, "", _K_CURRENT)
         if self.spec.mode == "no_trajectory":
             return [_step_question(page, goal, state.past[-_PAST_SHOWN:])]
         targets = state.targets or ("",) * len(state.past)
         turns = [
-            (_cut(one, target, self.spec.k_previous), _told(repr, target))
+            (_cut(one, target, _K_PREVIOUS), _told(repr, target))
             for one, repr, target in zip(seen, state.past, targets, strict=False)
         ]
         return _messages(goal, turns, page)
@@ -219,7 +205,7 @@ class RecordedSynapse(PaperAgent):
         if room is not None and count_tokens(messages) > room:
             return None
         for block in await self._blocks():
-            more = [*chosen, block] if self.spec.order == "nearest_first" else [block, *chosen]
+            more = [*chosen, block]
             larger = [_system_message(), *chain.from_iterable(more), *current]
             if room is not None and count_tokens(larger) > room:
                 break
@@ -287,7 +273,7 @@ def _write(operation: str, id: str, value: str) -> str:
     return f"{operation} [{id}]" + (f" [{value}]" if value else "")
 
 
-def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
+def make_exemplar(trajectory: Trajectory) -> Exemplar:
     """Converts a recorded turn to an exemplar, its pages cut. Raises InputError."""
     steps = []
     for i, step in enumerate(trajectory.steps):
@@ -301,7 +287,7 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
             if target
             else f"Action: ({clean(step.action.text)})"
         )
-        steps.append(ExemplarTurn(text, observation=_cut(state, target, k)))
+        steps.append(ExemplarTurn(text, observation=_cut(state, target, _K_PREVIOUS)))
     return Exemplar(
         trajectory.id,
         make_key(trajectory.task, trajectory.metadata),
@@ -311,12 +297,10 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
     )
 
 
-def build_memory(
-    trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3
-) -> ExemplarMemory:
+def build_memory(trajectories: Iterable[Trajectory], embedder: Embedder) -> ExemplarMemory:
     """Builds the memory from recorded training turns. Raises InputError."""
     return ExemplarMemory(
-        [make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder
+        [make_exemplar(trajectory) for trajectory in trajectories], embedder=embedder
     )
 
 
@@ -331,13 +315,13 @@ def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
 
 
 @cache
-def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> ExemplarMemory:
+def _memory(path: Path | None, embedder: str, url: str | None) -> ExemplarMemory:
     """Returns the memory, shared by all episodes of a run."""
     assert path is not None
     maker = make_embedder(embedder, base_url=url)
     if (path / EXEMPLARS).is_file():
         return ExemplarMemory.load(path, maker)
-    return build_memory(read_trajectories(path), maker, k)
+    return build_memory(iter_trajectories(path), maker)
 
 
 def _cut(state: PageState, target: str, k: int) -> str:

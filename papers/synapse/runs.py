@@ -9,17 +9,21 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from prill.config.shared import LABELS, TRAJECTORIES, CalibrationOption, OneJudgeOption
 from prill.config.values import Config
+from prill.datasets.inputs import warn_left_out
 from prill.errors import UsageError
 from prill.evaluators.labels import latest_verdicts
+from prill.io.joining import join, record_digest
 from prill.io.outputs import expect_file
-from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
+from prill.io.store import BadLine, iter_trajectories, read_labels
 from prill.io.truth import SourceOption, TruthOption, gold_labels
+from prill.io.verdict_files import read_verdict_files
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.synapse.growth import PER_TASK, Growth, grow
 from prill.papers.synapse.memory import EXEMPLARS, ExemplarMemory
-from prill.refine.filter import calibrated_score, calibration_for
-from prill.runs.base import synchronous
+from prill.refine.selection import calibrated_score, calibration_for
+from prill.running import EXIT_ALL, EXIT_SOME, Printed, as_run, first_of
 from prill.types import Trajectory, Verdict
 
 
@@ -27,16 +31,12 @@ from prill.types import Trajectory, Verdict
 class ExemplarsConfig(Config):
     """Configuration of `prill papers exemplars`: a memory for the policy `synapse`."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(min_length=1, description="Trajectory files.")
-    ]
-    verdicts: Annotated[str | Path, Meta(description="Verdicts of one judge, from `prill score`.")]
+    trajectories: Annotated[Sequence[str | Path], Meta(min_length=1), TRAJECTORIES]
+    verdicts: OneJudgeOption
     output: Annotated[
         str | Path, Meta(description="Folder of the memory. Exemplars already in it are kept.")
     ]
-    calibration: Annotated[
-        str | Path | None, Meta(description="File of `prill calibrate`. Accept by its threshold.")
-    ] = None
+    calibration: CalibrationOption = None
     threshold: Annotated[
         float | None, Meta(ge=0, le=1, description="Minimum score of an accepted trajectory.")
     ] = None
@@ -48,9 +48,7 @@ class ExemplarsConfig(Config):
     shipped: Annotated[
         bool, Meta(description="Start a new memory with the built-in exemplars.")
     ] = False
-    labels: Annotated[
-        str | Path | None, Meta(description="Label file, used to count wrong exemplars.")
-    ] = None
+    labels: Annotated[str | Path | None, LABELS] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
 
@@ -64,7 +62,7 @@ class ExemplarsConfig(Config):
 
 
 @dataclass(frozen=True)
-class ExemplarsResult:
+class ExemplarsResult(Printed):
     """The extended memory, its folder, and the lines that could not be read."""
 
     growth: Growth
@@ -81,7 +79,16 @@ class ExemplarsResult:
         """The task of each exemplar in the memory."""
         return [exemplar.name for exemplar in self.growth.memory.exemplars if exemplar.steps]
 
-    def table(self) -> dict[str, Any]:
+    def notes(self) -> Iterator[str]:
+        """Yields the trajectories and lines that could not be used."""
+        return first_of(self.problems)
+
+    @property
+    def exit_code(self) -> int:
+        """Returns 3 if broken lines were skipped."""
+        return EXIT_SOME if self.broken else EXIT_ALL
+
+    def to_dict(self) -> dict[str, Any]:
         """Returns the counts of added and skipped trajectories, for JSON."""
         growth = self.growth
         return {
@@ -108,7 +115,8 @@ class ExemplarsResult:
         return "\n".join(lines)
 
 
-async def exemplars_async(
+@as_run(ExemplarsConfig)
+async def exemplars(
     config: ExemplarsConfig, *, progress: Callable[[], object] = lambda: None
 ) -> ExemplarsResult:
     """Adds the trajectories that a judge accepts to an exemplar memory.
@@ -133,25 +141,25 @@ async def exemplars_async(
         else None
     )
     broken: list[str] = []
+    digests: dict[str, str] = {}
 
     def good() -> Iterator[Trajectory]:
         for path in config.trajectories:
-            for item in read_trajectories(path, on_error="yield"):
+            for item in iter_trajectories(path, on_error="yield"):
                 progress()
                 if isinstance(item, BadLine):
                     broken.append(item.message)
                 else:
+                    digests[item.id] = record_digest(item)
                     yield item
 
     growth = await grow(
         memory, good(), verdicts, threshold=threshold, per_task=config.per_task, labels=labels
     )
+    joined = join(verdicts.values(), (), digests)
+    warn_left_out(config.verdicts[0], joined.counts)
     await growth.memory.save(folder)
     return ExemplarsResult(growth, str(config.output), tuple(broken))
-
-
-exemplars = synchronous(exemplars_async)
-"""Synchronous version of `exemplars_async` for scripts and notebooks, with the same parameters."""
 
 
 def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
@@ -175,7 +183,7 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
 
 def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:
     """Returns the verdicts by id, calibrated if a calibration is given, and their threshold."""
-    judge, found = latest_verdicts(read_verdicts(config.verdicts))
+    judge, found = latest_verdicts(read_verdict_files(config.verdicts))
     if config.calibration is None:
         return found, config.threshold
     calibration = calibration_for(judge, config.calibration)

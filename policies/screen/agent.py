@@ -9,10 +9,11 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta
 
 from prill.actions.phone import DEVICE_NAMES
+from prill.actions.webarena import environment_notes
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
 from prill.models.options import MaxTokensOption
-from prill.models.prompts import clean, load_prompt, shorten
+from prill.models.prompts import clean, load_prompt, quoted, shorten
 from prill.models.request import scaled_size
 from prill.policies.screen.frames import (
     QWEN25,
@@ -138,9 +139,6 @@ class Screen:
         action.
 
         The reply includes the recorded thought.
-
-        Raises NoEvidenceError without a screenshot, UnparsableError for an action that the model's
-        tool does not have.
         """
         step = trajectory.steps[index]
         messages = self._messages(trajectory.task, trajectory.steps[:index], step.observation)
@@ -174,10 +172,10 @@ class Screen:
         messages = [Message("system", (turns["system"],))] if "system" in turns else []
         parts: tuple[str, ...] = (turns["user"],)
         for step in past[first:]:
-            messages.append(Message("user", (*parts, Image(_screenshot(step.observation)))))
+            messages.append(Message("user", (*parts, *_shown(step.observation))))
             messages.append(Message("assistant", (self._reply(step, task.platform),)))
             parts = (problem,) if (problem := self._problem(step)) else ()
-        messages.append(Message("user", (*parts, Image(_screenshot(observation)))))
+        messages.append(Message("user", (*parts, *_shown(observation))))
         return tuple(messages)
 
     def _name(self, platform: Platform) -> str:
@@ -245,6 +243,13 @@ def _screenshot(observation: Observation) -> str:
     if observation.screenshot is None:
         raise NoEvidenceError("screen models need screenshots, but this state has none")
     return observation.screenshot
+
+
+def _shown(observation: Observation) -> tuple[str | Image, ...]:
+    """Returns the screenshot, after what a browser said about the last action."""
+    notes = environment_notes(observation.text)
+    said = (f"The browser said:\n{quoted('browser', chr(10).join(notes))}",) if notes else ()
+    return (*said, Image(_screenshot(observation)))
 
 
 def _cursor(past: Sequence[Step]) -> Point | None:

@@ -15,13 +15,9 @@ MAX_CHARS = 20_000  # of a reply that are read
 MAX_CALLS = 20  # in one reply
 # Action kinds by Qwen's and Anthropic's names of what a mouse does.
 MOUSE = {
-    "left_click": "click",
-    "right_click": "right_click",
-    "middle_click": "middle_click",
-    "double_click": "double_click",
-    "triple_click": "triple_click",
-    "mouse_move": "hover",
-}
+    "left_click": "click", "right_click": "right_click", "middle_click": "middle_click",
+    "double_click": "double_click", "triple_click": "triple_click", "mouse_move": "hover",
+}  # fmt: skip
 _THINKING = re.compile(r".*</think>", re.DOTALL)
 
 

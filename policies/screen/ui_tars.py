@@ -24,13 +24,9 @@ _PLACE = re.compile(
 _TOKENS = re.compile(r"<\|?/?(?:box_start|box_end|point|bbox)\|?>")
 _ESCAPED = {"n": "\n", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 _CLICKS = {
-    "click": "click",
-    "left_single": "click",
-    "left_double": "double_click",
-    "right_single": "right_click",
-    "long_press": "long_press",
-    "hover": "hover",
-}
+    "click": "click", "left_single": "click", "left_double": "double_click",
+    "right_single": "right_click", "long_press": "long_press", "hover": "hover",
+}  # fmt: skip
 _NAMES = {
     "click": "click",
     "double_click": "left_double",

@@ -21,27 +21,10 @@ _CALLED = re.compile(
 # Verbs whose first argument is an element. (The argument of `stop [5]` is an answer, that of
 # `tab_focus(2)` a tab.)
 _VERBS = {
-    "check",
-    "clear",
-    "click",
-    "click_element",
-    "dblclick",
-    "double_click",
-    "drag_and_drop",
-    "fill",
-    "focus",
-    "hover",
-    "input_text",
-    "long_press",
-    "right_click",
-    "select",
-    "select_option",
-    "tap",
-    "type",
-    "type_text",
-    "uncheck",
-    "upload_file",
-}
+    "check", "clear", "click", "click_element", "dblclick", "double_click", "drag_and_drop", "fill",
+    "focus", "hover", "input_text", "long_press", "right_click", "select", "select_option", "tap",
+    "type", "type_text", "uncheck", "upload_file",
+}  # fmt: skip
 _NAMED = re.compile(
     r"""(?:\[[^\]\n]*\][ \t]*)?(?P<role>[^\s'"\[\]]+)[ \t]+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""  # noqa: E501
 )

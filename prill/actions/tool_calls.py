@@ -54,6 +54,9 @@ _KINDS = {
 }
 # Maps a tool's name to its action kind. Tools that are not listed are of kind `other`.
 KINDS: Mapping[str, str] = {name: kind for kind, names in _KINDS.items() for name in names}
+# Kinds of prill's own that no tool is called by.
+_OWN = ("other", "none", "note", "narrative")
+_MAX_NAME = 60  # characters of a name in a message
 # Servers and libraries put their own names before a tool's: mcp__playwright__browser_click,
 # computer.click.
 _PREFIX = re.compile(r"\A.*(?:__|[./:])")
@@ -77,17 +80,9 @@ _VALUE_KEYS = {
     "command": ("command", "text", "value"),
 }
 _TARGET_KEYS = (
-    "element",
-    "target",
-    "selector",
-    "bid",
-    "ref",
-    "element_id",
-    "index",
-    "locator",
-    "label",
+    "element", "target", "selector", "bid", "ref", "element_id", "index", "locator", "label",
     "startElement",
-)
+)  # fmt: skip
 _START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
 _END_KEYS = ("end_coordinate", "coordinate2", "end", "to")
 _MAX_SIDE = 1e6  # pixels
@@ -182,6 +177,21 @@ def detect_kind(name: str) -> str:
     """Returns the action kind for a tool's name, ignoring its prefix."""
     word = _CAMEL_CASE.sub("_", _PREFIX.sub("", name.strip())).lower().replace("-", "_")
     return KINDS.get(word) or KINDS.get(_FAMILY.sub("", word), "other")
+
+
+def unknown_kind(kind: str) -> str | None:
+    """Returns what to say of an action kind that nothing here knows, with the nearest one, or None.
+
+    Kinds are open: an unknown one is no error.
+    """
+    if kind in _KINDS or kind in _OWN:
+        return None
+    from prill.config.registry import nearest
+
+    kind = kind[:_MAX_NAME]
+    same = detect_kind(kind)
+    meant = nearest(kind, _KINDS) if same == "other" else f" (did you mean {same!r}?)"
+    return f"unknown action kind {kind!r}{meant}"
 
 
 def scroll_direction(x: object, y: object) -> str:

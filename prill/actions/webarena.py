@@ -26,10 +26,13 @@ _KINDS = {
     "tab_focus": "focus_tab",
     "page_focus": "focus_tab",
     "stop": "stop",
+    # not among WebArena's
+    "upload": "upload",
+    "wait": "wait",
 }
 _VERBS = {kind: verb for verb, kind in _KINDS.items() if verb != "page_focus"}
-_ON_ELEMENTS = ("click", "hover", "type")
-_BARE = ("new_tab", "close_tab", "go_back", "go_forward")
+_ON_ELEMENTS = ("click", "hover", "type", "upload")
+_BARE = ("new_tab", "close_tab", "go_back", "go_forward", "wait")
 _HARNESS = ("Early stop:", "ERROR:")
 _FORMS = {
     "click": "click [id]",
@@ -40,6 +43,7 @@ _FORMS = {
     "goto": "goto [url]",
     "tab_focus": "tab_focus [number]",
     "page_focus": "tab_focus [number]",
+    "upload": "upload [id] [file]",
 }
 _ARGUMENTS = {
     "click": re.compile(r"\[(\d+)\]"),
@@ -50,6 +54,7 @@ _ARGUMENTS = {
     "goto": re.compile(r"\[(.+)\]"),
     "tab_focus": re.compile(r"\[(\d+)\]"),
     "page_focus": re.compile(r"\[(\d+)\]"),
+    "upload": re.compile(r"\[(\d+)\]\s*\[(.+)\]", re.DOTALL),
 }
 _NUMBER = re.compile(r"\[?(\d+)\]?")
 
@@ -80,7 +85,8 @@ def parse_action(text: str) -> Action:
     if inner is None:
         return Action("other", text)
     number, _, typed = inner.partition("]")
-    value = _PRESSES_ENTER.sub("", typed.lstrip().removeprefix("[")) if verb == "type" else None
+    typed = typed.lstrip().removeprefix("[")
+    value = {"type": _PRESSES_ENTER.sub("", typed), "upload": typed}.get(verb)
     return Action(_KINDS[verb], text, target=element or number, value=value)
 
 
@@ -126,7 +132,8 @@ def read_action(text: str) -> Action:
             value=arguments[2] + ("\n" if arguments[3] == "1" else ""),
         )
     if verb in _ON_ELEMENTS:
-        return Action(verb, text, target=f"[{arguments[1]}]")
+        value = arguments[2].strip() if verb == "upload" else None
+        return Action(verb, text, target=f"[{arguments[1]}]", value=value)
     return Action(
         _KINDS[verb],
         text,
@@ -147,7 +154,7 @@ def write_action(action: Action, number: str | None = None) -> str | None:
     if verb == "type":
         return f"type [{number}] [{value.removesuffix(chr(10))}] [{int(value.endswith(chr(10)))}]"
     if verb in _ON_ELEMENTS:
-        return f"{verb} [{number}]"
+        return f"{verb} [{number}]{f' [{value}]' if verb == 'upload' else ''}"
     return verb if verb in _BARE else f"{verb} [{value}]"
 
 
@@ -170,7 +177,7 @@ def describe(action: Action, observation_text: str | None) -> str:
             )
         typed = (action.value or "").rstrip("\n").replace("\n", " ")
         return (
-            f"{action.kind} [{number}]{f' [{typed}]' if action.kind == 'type' else ''} where "
+            f"{action.kind} [{number}]{f' [{typed}]' if action.value is not None else ''} where "
             f"[{number}] is {element}"
         )
     verb = {kind: name for name, kind in _KINDS.items()}.get(action.kind)
@@ -185,6 +192,15 @@ def element_line(number: str, observation_text: str) -> str | None:
     """Returns the line of an element without its number, `link 'Cart' focused: True`, or None."""
     match = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
     return match[1].rstrip() if match else None
+
+
+def environment_notes(observation_text: str | None) -> list[str]:
+    """Returns the lines in which the browser says what happened: `! click [17]: no such element`.
+
+    They stand between the titles of the tabs and the page, which cannot imitate them.
+    """
+    lines = (observation_text or "").partition("\n\n")[0].split("\n")[1:]
+    return [line for line in lines if line.startswith("! ")]
 
 
 def split_answer(text: str | None) -> tuple[str | None, str | None]:

@@ -11,12 +11,15 @@ from importlib import import_module
 from typing import Any, TextIO, cast
 
 from prill.cli.commands import COMMANDS, overview
-from prill.cli.layout import EXIT_INTERRUPTED, say
+from prill.cli.layout import say
 from prill.errors import EndpointGoneError, EnvironmentFailedError, PrillError, UsageError
+from prill.text import CONTROL
 
-# Control characters are printed as escapes.
+# Characters that a terminal would interpret are printed as escapes.
 _CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in range(0x2070)
+    if CONTROL.match(chr(code))
 }
 
 
@@ -47,14 +50,12 @@ def _run(argv: Sequence[str] | None) -> int:
             return _run_command(name, arguments[length:])
     if kinds := list_commands(arguments[0]):
         return _print_kinds(arguments[0], kinds, arguments[1:])
-    command, rest = arguments[0], arguments[1:]
+    command = arguments[0]
     if command == "--version":
         from prill import __version__
 
         print(f"prill {__version__}")
         return 0
-    if command == "completion":
-        return _complete(rest)
     from prill.config.registry import nearest
 
     guess = nearest(
@@ -62,26 +63,10 @@ def _run(argv: Sequence[str] | None) -> int:
         {
             **COMMANDS,
             **dict.fromkeys(name.partition(" ")[0] for name in COMMANDS),
-            "completion": "",
         },
     )
     say(f"prill: unknown command {command!r}{guess}; prill --help lists the commands")
     return 2
-
-
-def _complete(arguments: Sequence[str]) -> int:
-    """Runs `prill completion SHELL`."""
-    from prill.cli.completing import SHELLS, completion
-
-    if len(arguments) != 1 or arguments[0] not in SHELLS:
-        say(f"prill completion: name a shell: prill completion {'|'.join(SHELLS)} > FILE")
-        return 2
-    try:
-        print(completion(arguments[0]))
-    except PrillError as error:
-        say(f"prill completion: {error}")
-        return 2
-    return 0
 
 
 def list_commands(first: str) -> dict[str, str]:
@@ -117,7 +102,7 @@ def _print_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> i
 def _run_command(name: str, argv: list[str]) -> int:
     """Runs a command whose command line is derived from its configuration."""
     from prill.cli.derive import derive
-    from prill.cli.showing import show_logs
+    from prill.cli.showing import present, show_logs
     from prill.config.registry import load_object
 
     command = COMMANDS[name]
@@ -131,11 +116,11 @@ def _run_command(name: str, argv: list[str]) -> int:
             description=f"{command.purpose[0].upper()}{command.purpose[1:]}.",
             examples=command.examples,
             epilog=command.epilog,
-            dry_run=command.dry_run,
+            dry_run=bool(command.plan),
         )
         config, switches = derived.read(rest)
         with show_logs(name):
-            code = int(load_object(command.show)(config, switches))
+            code = present(name, command, config, switches, derived.get_flag)
         sys.stdout.flush()
         return code
     except (EndpointGoneError, EnvironmentFailedError) as error:
@@ -157,7 +142,7 @@ def _run_command(name: str, argv: list[str]) -> int:
     except KeyboardInterrupt as stop:
         why = str(stop) or "interrupted; run the same command again to resume"
         say(f"\nprill {name}: {why}")
-        return EXIT_INTERRUPTED
+        return cast(int, import_module("prill.running").EXIT_INTERRUPTED)
     except BrokenPipeError:
         _drop(sys.stdout)
         return 1

@@ -1,9 +1,9 @@
-"""Derives a command line from a configuration: one flag per field, nested fields by path.
+"""Derives a command line from a configuration: one flag per field, named by the field's path.
 
-`--judge.frames 2` sets the field `frames` of the field `judge`. The end of a path suffices if it is
-unambiguous: `--frames 2`. A part made by name (`--judge vlm`) has the options of the named class.
-The available flags therefore depend on the names given on the command line or in the file before
-it.
+`--judge.frames 2` sets the field `frames` of the field `judge`. A command may leave out the names
+of some parts: `--tasks` is `environment.tasks` for `prill rollout`. A part made by name
+(`--judge vlm`) has the options of the named class. The available flags therefore depend on the
+names given on the command line or in the file before it.
 
 argparse parses the arguments. cyclopts 5.4 and tyro 1.0 were tried with a command of sixty options:
 importing them takes as long as six or seven starts of Python (65 to 70 ms; argparse 9 ms), and
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,40 +49,38 @@ _PARTS: dict[Any, str] = {
 
 @dataclass(frozen=True)
 class Flag:
-    """One option of a command: the path to its field, the option itself, and its flags.
+    """One option of a command: the path to its field, the option itself, and its name.
 
-    `shared`: a model option given next to the options of the part that calls the model. `depth`:
-    the number of leading names of the path that belong to enclosing configurations; the help omits
-    them if the rest is unambiguous. `family`: the option names one of several configurations.
+    `part` is the kind of part that it names. `family`: it names one of several configurations. An
+    argument without a flag has no name.
     """
 
     path: tuple[str, ...]
     option: Option
+    name: str
     part: type[PartConfig] | None = None
-    shared: bool = False
-    names: tuple[str, ...] = ()
     family: bool = False
-    depth: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns the flags: `-o` for the output, and `--NAME`."""
+        return ("-o",) * (self.name == "output") + (f"--{self.name}",) * bool(self.name)
+
+    @property
+    def dotted(self) -> str:
+        """Returns the whole path, as words of a flag."""
+        return ".".join(self.path).replace("_", "-")
 
     @property
     def title(self) -> str:
         """Returns the heading of its group in the help."""
-        if self.depth and self.path[self.depth] == "model":  # not the run's model
-            return self.path[self.depth - 1]
-        if self.part is not None or self.family or len(self.path) > self.depth + 1:
-            return self.path[self.depth]
-        return self.path[self.depth - 1] if self.depth else ""
+        return self.path[0] if self.part or self.family or len(self.path) > 1 else ""
 
     @property
     def shown(self) -> str:
-        """Returns the flag shown in the help."""
-        end = "--" + ".".join(self.path[self.depth :]).replace("_", "-")
-        return end if end in self.names else self.names[-1]
-
-    @property
-    def dotted(self) -> str:
-        """Returns the whole path as a flag."""
-        return "--" + ".".join(self.path).replace("_", "-")
+        """Returns the flag for messages; for a boolean that is on, the one that turns it off."""
+        off = self.option.default is True and _is_bool(self.option.type) and self.name
+        return f"--no-{self.name}" if off else (*self.names, self.path[-1].upper())[0]
 
 
 class Parser(argparse.ArgumentParser):
@@ -128,7 +125,6 @@ class Derived:
     file: Mapping[str, Any]
     source: str | None
     type: type[Config]
-    ambiguous: Mapping[str, tuple[str, ...]]
     positional: Sequence[str] = ()
     given: dict[str, Any] = field(default_factory=dict)
 
@@ -149,7 +145,7 @@ class Derived:
                 _put(over, flag.path, _read(value, flag))
         self.given.update(over)
         if unknown:
-            self._refuse(unknown, over)
+            self._refuse(unknown[0].partition("=")[0], over)
         table = merged(self.file, over)
         try:
             config = self.type.read(table)
@@ -181,29 +177,28 @@ class Derived:
             raise UsageError(f"{' '.join(arguments)}: unexpected arguments")
         return places
 
-    def _refuse(self, unknown: Sequence[str], over: Mapping[str, Any]) -> NoReturn:
-        """Raises UsageError for unknown flags."""
-        name = unknown[0].partition("=")[0]
-        if name in self.ambiguous:
-            raise UsageError(f"{name}: ambiguous option; write {' or '.join(self.ambiguous[name])}")
-        names = sorted(
-            {name for flag in self.flags.values() for name in flag.names}
-            | {"--json", "--dry-run", "--help"}
-        )
-        hyphened = name.replace("_", "-")  # options have underscores in Python and in files
-        if hyphened not in names and (others := self._others(name, over)) is not None:
-            raise UsageError(f"{name}: {others}")
-        parts = [
-            flag
-            for flag in self.flags.values()
-            if flag.part is not None and flag.option.required and len(flag.path) == 1
+    def _refuse(self, flag: str, over: Mapping[str, Any]) -> NoReturn:
+        """Raises UsageError for an unknown flag."""
+        names = ["--json", "--dry-run", "--help", *(f"--{one.name}" for one in self.flags.values())]
+        # options have underscores in Python and in files
+        if (name := flag.replace("_", "-")) in names:
+            raise UsageError(f"{flag}: unknown option{nearest(name, names)}")
+        ends = [f"--{one.name}" for one in self.flags.values() if one.dotted == name[2:]]
+        ends = ends or [one for one in names if one.endswith(f".{name.lstrip('-')}")]
+        if ends:
+            least = min(one.count(".") for one in ends)
+            ends = [one for one in ends if one.count(".") == least]
+            raise UsageError(f"{flag}: unknown option; write {' or '.join(ends)}")
+        if (others := self._others(flag, over)) is not None:
+            raise UsageError(f"{flag}: {others}")
+        unnamed = [
+            one.shown
+            for one in self.flags.values()
+            if one.part and one.option.required and one.path[0] not in {**self.file, **over}
         ]
-        unnamed = next(
-            (flag.dotted for flag in parts if flag.path[0] not in {**self.file, **over}), None
-        )
-        more = f"; {unnamed}, whose options depend on its name, is missing, too" if unnamed else ""
+        more = f"; {unnamed[0]}, whose options depend on its name, is missing" if unnamed else ""
         raise UsageError(
-            f"{name}: unknown option{nearest(hyphened, names)}{more}; --help lists all options"
+            f"{flag}: unknown option{nearest(name, names)}{more}; --help lists all options"
         )
 
     def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
@@ -212,29 +207,27 @@ class Derived:
 
         None: no part has the option.
         """
-        *path, option = flag.lstrip("-").replace("-", "_").split(".")
-        ones = [
-            one
-            for one in self.flags.values()
-            if one.part is not None and (not path or path[-1] == one.path[-1])
-        ]
-        for one in [one for one in ones if list(one.path) == path] or ones:
-            part = one.part
-            assert part is not None
+        above, _, option = flag.lstrip("-").replace("-", "_").rpartition(".")
+        for one in self.flags.values():
+            if one.part is None or (above and above != one.name.replace("-", "_")):
+                continue
             table: Any = merged(self.file, over)
             for name in one.path:
                 table = table.get(name) if isinstance(table, Mapping) else None
-            named = get_name(table)
-            if named is None:
-                named = get_name(one.option.default)
-            if named == "" and not part.may_be_nameless:
-                raise UsageError(f"{_get_flag(one)}: expected the name of a {part.kind}, got ''")
-            names = part.names_with(option)
-            able = f"; {part.kinds} with this option: {', '.join(names)}" if names else ""
+            named = get_name(one.option.default if table is None else table)
+            if named == "" and not one.part.may_be_nameless:
+                raise UsageError(f"{one.shown}: expected the name of a {one.part.kind}, got ''")
+            names = one.part.names_with(option)
+            if named in names:
+                return (
+                    f"{option} of {one.part.kind} {named!r} cannot be set here; write both in a "
+                    f"file, such as {named}.toml, and give --{one.name} {named}.toml"
+                )
+            able = f"; {one.part.kinds} with this option: {', '.join(names)}" if names else ""
             if isinstance(named, str) and able:
-                return f"{part.kind} {named!r} has no such option{able}"
-            if path and not isinstance(named, str):
-                return f"{_get_flag(one)} is missing, and the options depend on its name{able}"
+                return f"{one.part.kind} {named!r} has no such option{able}"
+            if above and not isinstance(named, str):
+                return f"{one.shown} is missing, and the options depend on its name{able}"
         return None
 
     def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
@@ -269,22 +262,12 @@ class Derived:
         return f" ({', '.join(flags)})" if flags else ""
 
     def get_flag(self, path: str) -> str:
-        """Returns the flags of a field, by its dotted path or last name; the path itself if it has
+        """Returns the flag of a field, by its dotted path or last name; the path itself if it has
         none.
         """
-        for flag in self.flags.values():
-            if ".".join(flag.path) == path:
-                return _get_flag(flag)
-        return next(
-            (_get_flag(flag) for flag in self.flags.values() if flag.path[-1] == path), path
-        )
-
-
-def _get_flag(flag: Flag) -> str:
-    """Returns the flag of an option; for a boolean that is on, the flag that turns it off."""
-    name = flag.names[0] if flag.names else flag.path[-1].upper()
-    off = flag.option.default is True and _is_bool(flag.option.type) and name.startswith("--")
-    return f"--no-{name.lstrip('-')}" if off else name
+        paths = {".".join(flag.path): flag for flag in self.flags.values()}
+        ends = (flag for flag in self.flags.values() if flag.path[-1] == path)
+        return flag.shown if (flag := paths.get(path) or next(ends, None)) else path
 
 
 def derive(
@@ -316,7 +299,7 @@ def derive(
         UsageError: The file cannot be read, or a name is unknown.
     """
     argv, file, source = list(argv), {}, None
-    if argv and argv[0].endswith(_list_files(type, layout)):
+    if argv and _is_config(type, argv[0], layout):
         source = argv.pop(0)
         try:
             file = type.normalized(load_table(source))
@@ -328,17 +311,15 @@ def derive(
     parser.add_argument("-h", "--help", action="help", help="Show this help message and exit.")
     parser.usage = _usage(prog, type, layout)
     try:
-        flags = list(_flags(config_options(type), (), _named(type, argv, layout, file), file))
+        flags = list(_Flags(layout, _named(type, argv, layout)).of(config_options(type), (), file))
     except UsageError as error:
         if str(error).partition(":")[0].partition(".")[0] in file:
             raise UsageError(f"{source}: {error}") from None
         raise
-    named, ambiguous = _with_names(flags, layout)
-    by_dest: dict[str, Flag] = {}
+    by_dest = {"__".join(flag.path): flag for flag in flags}
+    assert len({flag.name or flag.path for flag in flags}) == len(flags), "two flags of one name"
     groups: dict[str, Any] = {}
-    for flag in named:
-        dest = "__".join(flag.path)
-        by_dest[dest] = flag
+    for dest, flag in by_dest.items():
         title = flag.title
         group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
         _add(group, flag, dest, layout)
@@ -355,47 +336,57 @@ def derive(
         file,
         source,
         type,
-        ambiguous,
         [name.replace(".", "__") for name in layout.positional],
     ), argv
+
+
+def _first(type: type[Config], layout: FlagLayout) -> tuple[Option | None, Any]:
+    """Returns the first argument's option, and the kind of part that it names."""
+    option = config_options(type)[layout.positional[0]] if layout.positional else None
+    return option, option and inner_config(option.type)
 
 
 def _without_unnamed(type: type[Config], argv: Sequence[str], layout: FlagLayout) -> FlagLayout:
     """Drops the first positional if it is optional and the first argument is a file instead of a
     name.
     """
-    first = config_options(type)[layout.positional[0]] if layout.positional else None
-    part = inner_config(first.type) if first is not None and not first.required else None
-    if (
-        part is None
-        or not issubclass(part, PartConfig)
-        or not argv
-        or part.knows(argv[0])
-        or not Path(argv[0]).exists()
-    ):
+    option, part = _first(type, layout)
+    if not argv or not part or option is None or option.required:
+        return layout
+    if not issubclass(part, PartConfig) or part.knows(argv[0]) or not Path(argv[0]).exists():
         return layout
     return replace(layout, positional=layout.positional[1:])
 
 
-def _list_files(type: type[Config], layout: FlagLayout) -> tuple[str, ...]:
-    """Returns the suffixes of configuration files; .json only if no other file can come first."""
-    first = config_options(type)[layout.positional[0]] if layout.positional else None
-    return (
-        (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
-    )
+def _is_config(type: type[Config], path: str, layout: FlagLayout) -> bool:
+    """Returns whether the first argument is a file of options: TOML that is no judge's page; or,
+    where no other file can come first, JSON whose keys are for the most part options.
+    """
+    if path.endswith(".toml"):
+        from prill.evaluators.page import is_page
+
+        return not is_page(path)
+    option, part = _first(type, layout)
+    if not path.endswith(".json") or (option is not None and part is None):
+        return False
+    if option is None or option.required:
+        return True
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return True  # reported as a configuration
+    known = value.keys() & config_options(type).keys() if isinstance(value, dict) else ()
+    return isinstance(value, dict) and 2 * len(known) > len(value)
 
 
 def _usage(prog: str, type: type[Config], layout: FlagLayout) -> str:
     options = config_options(type)
     stated = []
     for name in layout.positional:
-        word = f"{layout.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"  # noqa: E501
+        word = f"{name.upper()}{' ...' if _several(options[name].type) else ''}"
         stated.append(word if options[name].required else f"[{word}]")
     needed = [
-        (
-            f"{layout.short.get(name, '--' + name.replace('_', '-'))} "
-            f"{layout.metavar((name,)) or name.upper()}"
-        )
+        f"{'-o' if name == 'output' else '--' + name.replace('_', '-')} {name.upper()}"
         for name in _needed(type)
         if name not in layout.positional and name not in layout.hidden
     ]
@@ -417,142 +408,89 @@ def _needed(type: type[Config]) -> Iterator[str]:
             yield name
 
 
-def _named(
-    type: type[Config], argv: Sequence[str], layout: FlagLayout, file: Mapping[str, Any]
-) -> dict[str, str]:
-    """Returns the part names given on the command line or in the file, by dotted path."""
+def _named(type: type[Config], argv: Sequence[str], layout: FlagLayout) -> dict[str, str]:
+    """Returns the values of flags, which may name parts, and of the first argument."""
     names: dict[str, str] = {}
-    for index, word in enumerate(argv):
+    for word, following in zip(argv, [*argv[1:], ""], strict=False):
         flag, equals, value = word.partition("=")
-        if flag.startswith("--"):
-            path = flag[2:].replace("-", "_")
-            if equals:
-                names[path] = value
-            elif index + 1 < len(argv):
-                names.setdefault(path, argv[index + 1])
-    first = layout.positional[0] if layout.positional else None
-    if (
-        first is not None
-        and argv
-        and not argv[0].startswith("-")
-        and inner_config(config_options(type)[first].type)
-    ):
-        names[first] = argv[0]
+        if flag.startswith("--") and (given := value if equals else following):
+            names[flag[2:]] = given
+    option, part = _first(type, layout)
+    if option is not None and part and argv and not argv[0].startswith("-"):
+        names[option.name] = argv[0]
     return names
 
 
-def _flags(
-    options: Mapping[str, Option],
-    prefix: tuple[str, ...],
-    names: Mapping[str, str],
-    table: Mapping[str, Any],
-    depth: int = 0,
-) -> Iterator[Flag]:
-    for option in options.values():
-        path = (*prefix, option.name)
-        inner = inner_config(option.type)
-        below = table.get(option.name)
-        if inner is None:
-            yield Flag(path, option, depth=depth)
-        elif issubclass(inner, PartConfig):
-            yield from (
-                replace(flag, depth=depth)
-                for flag in _part_flags(inner, path, option, names, below)
-            )
-        # a family: one of several configurations, by name
-        elif (options_named := getattr(inner, "options_named", None)) is not None:
-            yield Flag(path, option, family=True, depth=depth)
-            name = names.get(".".join(path)) or (
-                below.get("name") if isinstance(below, Mapping) else below
-            )
-            if isinstance(name, str):
-                yield from _flags(
-                    options_named(name),
-                    path,
-                    names,
-                    below if isinstance(below, Mapping) else {},
-                    depth,
-                )
-        else:
-            yield from _flags(
-                config_options(inner),
-                path,
-                names,
-                below if isinstance(below, Mapping) else {},
-                depth + 1,
-            )
+@dataclass(frozen=True)
+class _Flags:
+    """Lists the flags of options, and of the parts that `names` or a file's table name."""
+
+    layout: FlagLayout
+    names: Mapping[str, str]
+
+    def of(
+        self, options: Mapping[str, Option], above: tuple[str, ...], table: Mapping[str, Any]
+    ) -> Iterator[Flag]:
+        for name, option in options.items():
+            flag = self.make((*above, name), option)
+            inner, below = _part_type(option), table.get(name)
+            below = {"name": below} if isinstance(below, str) else below
+            below = below if isinstance(below, Mapping) else {}
+            if inner is None:
+                yield flag
+            elif _several(option.type):  # parts in a list have no flags
+                continue
+            elif issubclass(inner, PartConfig):
+                yield replace(flag, part=inner)
+                yield from self.of_part(inner, flag, below)
+            # a family: one of several configurations, by name
+            elif (options_named := getattr(inner, "options_named", None)) is not None:
+                yield replace(flag, family=True)
+                named = self.names.get(flag.name or name) or below.get("name")
+                if isinstance(named, str):
+                    yield from self.of(options_named(named), flag.path, below)
+            else:
+                yield from self.of(config_options(inner), flag.path, below)
+
+    def make(self, path: tuple[str, ...], option: Option) -> Flag:
+        dotted, layout, path_named = ".".join(path), self.layout, path
+        if dotted in layout.positional:
+            return Flag(path, option, "")
+        if len(path) > 1 and path[0] in layout.flat and ".".join(path[:2]) not in layout.whole:
+            path_named = path[1:]
+        name = ".".join(path_named).replace("_", "-")
+        return Flag(path, option, name)
+
+    def of_part(
+        self, part: type[PartConfig], flag: Flag, below: Mapping[str, Any]
+    ) -> Iterator[Flag]:
+        """Yields the flags of the options of a part's name: the given one, else the default."""
+        default, given = get_name(flag.option.default), self.names.get(flag.name or flag.path[0])
+        table = dict(below) or ({"name": default} if isinstance(default, str) else {})
+        if given is not None:
+            table = {**(table if table.get("name") == given else {}), "name": given}
+        if not isinstance(table.get("name"), str):
+            if part.kind != "model":
+                return
+            table["name"] = "NAME"  # the options of a model at an endpoint, for any model name
+        elif part.kind != "model":
+            model = self.names.get(self.make((*flag.path, "model"), flag.option).name)
+            if model or ("model" not in table and (model := self.names.get("model"))):
+                table["model"] = model
+        try:
+            own = part.options_for(table)
+        except UsageError as error:
+            if given is not None:  # the arguments name it
+                raise
+            raise UsageError(f"{'.'.join(flag.path)}: {error}") from None
+        yield from self.of(own, flag.path, table)
 
 
-def _part_flags(
-    part: type[PartConfig],
-    path: tuple[str, ...],
-    option: Option,
-    names: Mapping[str, str],
-    below: Any,
-) -> Iterator[Flag]:
-    yield Flag(path, option, part)
-    table = (
-        dict(below)
-        if isinstance(below, Mapping)
-        else {"name": below}
-        if isinstance(below, str)
-        else {}
-    )
-    name = _name_given(path, names)
-    if not table:
-        default = get_name(option.default)
-        table = {"name": default} if isinstance(default, str) else {}
-    if name is not None:
-        table = {**(table if table.get("name") == name else {}), "name": name}
-    if not isinstance(table.get("name"), str):
-        if part.kind != "model":
-            return
-        table["name"] = "NAME"  # the options of a model at an endpoint, for any model name
-    if (model := _name_given((*path, "model"), names)) is not None:
-        table["model"] = model
-    elif part.kind != "model" and "model" not in table and "model" in names:
-        table["model"] = names["model"]
-    try:
-        own = part.options_for(table)
-    except UsageError as error:
-        if name is not None:  # the arguments name it
-            raise
-        raise UsageError(f"{'.'.join(path)}: {error}") from None
-    for inner in own.values():
-        if (kind := _part_type(inner.type)) is not None:
-            if not _several(inner.type):
-                yield from _part_flags(
-                    kind, (*path, inner.name), inner, names, table.get(inner.name)
-                )
-            continue
-        yield Flag((*path, inner.name), inner)
-    for inner in part.model_options_for(table).values():
-        if inner.name not in own:
-            yield Flag((*path, inner.name), inner, shared=True)
-
-
-def _name_given(path: tuple[str, ...], names: Mapping[str, str]) -> str | None:
-    """Returns the name of a part.
-
-    It is found by the whole path or by a suffix of it with at least two names.
-    """
-    for start in range(len(path)):
-        if (start == 0 or len(path) - start > 1 or path[-1] != "model") and (
-            name := names.get(".".join(path[start:]))
-        ):
-            return name
-    return None
-
-
-def _part_type(hint: Any) -> type[PartConfig] | None:
-    inner = inner_config(hint)
-    if inner is not None and issubclass(inner, PartConfig):
-        return inner
-    bare = _bare(hint)
-    reference = next(
-        (home for kind, home in _PARTS.items() if kind is bare or kind in get_args(bare)), None
-    )
-    return None if reference is None else load_object(reference)
+def _part_type(option: Option) -> type[PartConfig] | type[Config] | None:
+    bare = _bare(option.type)
+    kinds = {bare, *get_args(bare)}
+    reference = next((home for kind, home in _PARTS.items() if kind in kinds), None)
+    return inner_config(option.type) if reference is None else load_object(reference)
 
 
 def _bare(hint: Any) -> Any:
@@ -575,73 +513,28 @@ def _names(word: str) -> list[str]:
     return [name.strip() for name in word.split(",")]
 
 
-def _with_names(
-    flags: Sequence[Flag], layout: FlagLayout
-) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
-    """Returns the flags with all their spellings, and the short flags that are ambiguous."""
-    ends: dict[str, list[Flag]] = {}
-    for flag in flags:
-        if {".".join(flag.path), flag.path[0]} & layout.whole:
-            continue
-        for start in range(1, len(flag.path)):
-            ends.setdefault(".".join(flag.path[start:]), []).append(flag)
-    full_names = {".".join(flag.path) for flag in flags}
-    short: dict[tuple[str, ...], list[str]] = {}
-    ambiguous: dict[str, tuple[str, ...]] = {}
-    for end, meant in ends.items():
-        if end in full_names:
-            continue
-        own = [flag for flag in meant if not flag.shared] or meant
-        least = min(len(flag.path) for flag in own)
-        nearest_flags = [flag for flag in own if len(flag.path) == least]
-        if len(nearest_flags) == 1:
-            short.setdefault(nearest_flags[0].path, []).append(f"--{end.replace('_', '-')}")
-        else:
-            ambiguous[f"--{end.replace('_', '-')}"] = tuple(flag.dotted for flag in nearest_flags)
-    named = []
-    for flag in flags:
-        dotted = ".".join(flag.path)
-        if dotted in layout.positional:
-            names: tuple[str, ...] = ()
-        else:
-            ones = [layout.short[dotted]] if dotted in layout.short else []
-            renamed = layout.renamed.get(dotted)
-            names = (
-                *ones,
-                *([renamed] if renamed else []),
-                *sorted(short.get(flag.path, ()), key=len),
-                flag.dotted,
-            )
-        named.append(replace(flag, names=tuple(dict.fromkeys(names))))
-    counts = Counter(name for flag in named for name in flag.names)
-    assert not [name for name, count in counts.items() if count > 1], counts
-    return named, ambiguous
-
-
 def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
     option, dotted = flag.option, ".".join(flag.path)
     text = option.description
     unsaid = isinstance(option.default, bool | None) or option.default in ((), "")
     if not option.required and not unsaid and "default" not in text:
         text += f" (default {_shown(option.default)})"
-    hidden = (
-        bool({dotted, flag.path[-1]} & layout.hidden)
-        or flag.shared
-        or (flag.path[1:-1] and flag.path[-2].endswith("model"))
+    hidden = bool({dotted, flag.path[-1]} & layout.hidden) or (
+        flag.path[1:-1] and flag.path[-2].endswith("model")
     )
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
-    metavar = layout.metavar(flag.path) or _metavar(flag)
+    metavar = _metavar(flag)
     if not flag.names:
         # Added for the help only, because argparse cannot place an argument after a flag.
         # `Derived.read` places them.
         group.add_argument(dest, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
         return
     settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
-    shown = [name for name in flag.names if not name.startswith("--")] + [flag.shown]
+    shown = list(flag.names)
     if _is_bool(option.type):
         settings["action"] = argparse.BooleanOptionalAction
         if option.default is True:
-            shown = [f"--[no-]{flag.shown[2:]}"]
+            shown = [f"--[no-]{flag.name}"]
     else:
         settings["metavar"] = metavar
         is_list = len(flag.path) == 1 and _several(option.type)
@@ -650,16 +543,15 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
             settings |= {
                 "action": "extend",
                 "type": _names,
-                "metavar": layout.metavar(flag.path) or "A,B",
+                "metavar": "A,B",
             }
         elif is_list:
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown
     if bool in get_args(_bare(option.type)):  # a boolean, or a value
-        none = [f"--no-{name[2:]}" for name in flag.names if name.startswith("--")]
         group.add_argument(
-            *none,
+            f"--no-{flag.name}",
             dest=dest,
             action="store_const",
             const=False,
@@ -681,7 +573,7 @@ def _metavar(flag: Flag) -> str:
     types = {one for one in (get_args(bare) or (bare,)) if isinstance(one, type)}
     if types & {int, float} and str not in types:
         return "N"
-    return flag.path[-1].upper().replace("_", "-")
+    return "PATH" if Path in types else flag.path[-1].upper().replace("_", "-")
 
 
 def _shown(value: object) -> str:

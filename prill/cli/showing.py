@@ -1,46 +1,165 @@
-"""Progress, plans, tallies and log messages of commands, as text and JSON."""
+"""How a command runs and shows its result: progress, text or JSON, notes, log messages."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import logging
+import os
+import re
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-
-import msgspec
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from prill.cli.layout import Switches, say
+from prill.config.registry import load_object
 from prill.errors import UsageError
 from prill.io.outputs import message_stream
 from prill.io.store import encode
-from prill.io.tables import printable
+from prill.running import EXIT_ALL, EXIT_INTERRUPTED, Quoted, on_interrupt, wait_for
 
 if TYPE_CHECKING:
-    import asyncio
-
     from tqdm import tqdm
 
-    from prill.runs.plan import RunPlan
-    from prill.scoring.scorer import Tally
+    from prill.cli.commands.base import Command
+    from prill.config.values import Config
+    from prill.running import Printed
 
-T = TypeVar("T")
-_MAX_PROBLEMS = 20
+# The fields of configurations that name a file to write, which may be stdout.
+_OUTPUTS = (
+    *("output", "plot", "junit", "markdown"),
+    *("disagreements", "out_of_fold", "learning_curve"),
+)
+_FIELD = re.compile(r"`([\w.]+)`")
+SLOW = 5.0  # seconds of waiting for an answer that are told
 
 
-def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
-    """Prints the plan of a run and returns the exit code of a dry run."""
+def present(
+    name: str,
+    command: Command,
+    config: Config,
+    switches: Switches,
+    get_flag: Callable[[str], str],
+) -> int:
+    """Runs a command, or plans it in a dry run, shows the result, and returns the exit code."""
+    place = command.run.partition(":")[0]
+    run: Any = load_object(f"{place}:{command.plan}" if switches.dry_run else command.run)
+    # of the processes that `accelerate launch` started, only the first shows anything
+    silent = os.environ.get("RANK", "0") != "0"
+    with contextlib.ExitStack() as around:
+        if command.quiet:
+            around.enter_context(_quiet_libraries())
+        total = None if switches.dry_run or silent else _count(config, command.unit)
+        options = {"total": total, "unit": command.unit, "disable": silent}
+        bar = around.enter_context(contextlib.closing(ProgressBar(**options)))
+        hooks = inspect.signature(getattr(run, "__wrapped__", run)).parameters
+        shown: dict[str, Any] = {"progress": bar, "say": bar, "as_json": switches.json}
+        shown["opened"] = partial(_announce, name, switches.json)
+        given = {key: show for key, show in shown.items() if key in hooks}
+        if command.stops and not switches.dry_run:
+            result = wait_for(lambda: _stoppable(name, bar, run, config, given))
+        else:
+            result = run(config, **given)
+    if silent or result is None:
+        return EXIT_ALL
+    return show_result(result, config, get_flag, as_json=switches.json)
+
+
+def show_result(
+    result: Printed, config: Config, get_flag: Callable[[str], str], *, as_json: bool
+) -> int:
+    """Prints a result, or its JSON: on stderr if an output goes to stdout. Returns the exit code.
+
+    The text of a run that wrote files, and the notes, go to stderr; in notes, fields in backticks
+    become their flags.
+
+    Raises:
+        KeyboardInterrupt: The run was stopped.
+    """
+    stream = message_stream(*(getattr(config, name, None) for name in _OUTPUTS))
     if as_json:
-        print(json.dumps(plan.table()))
+        # Escaped to ASCII: terminals interpret some characters that JSON leaves unescaped.
+        parts = json.loads(encode(result.to_dict()))
+        print(json.dumps(parts, separators=(",", ":")), file=stream)
+    if result.of_files:
+        say(result)
+    elif not as_json:
+        print(result, file=stream)
+    for note in result.notes():
+        named = _FIELD.sub(lambda match: _named(match, get_flag), note)
+        say(note if isinstance(note, Quoted) else named)
+    if result.exit_code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    return result.exit_code
+
+
+def _named(match: re.Match[str], get_flag: Callable[[str], str]) -> str:
+    flag = get_flag(match[1])
+    return match[0] if flag == match[1] else flag
+
+
+def _announce(name: str, as_json: bool, url: str) -> None:
+    if as_json:
+        print(json.dumps({"url": url}), flush=True)
     else:
-        for line in plan.lines():
-            print(line)
-    print_problems(command, plan.problems, _MAX_PROBLEMS)
-    return 0
+        say(f"prill {name}: open {url}\nPress Ctrl-C to stop.")
+
+
+def _count(config: Config, unit: str) -> int | None:
+    """Counts the trajectories to read, for the bar; about, if others read some of them."""
+    if unit not in ("traj", "turn"):
+        return None
+    from prill.datasets.inputs import count_trajectories
+    from prill.io.shards import Shard
+
+    given: Any = vars(config)
+    paths, shard = given["trajectories"], given.get("shard")
+    paths = [paths] if isinstance(paths, str) else paths
+    total = count_trajectories(paths, given.get("limit"))
+    return total if shard is None else round(total / Shard.read(str(shard)).count)
+
+
+async def _stoppable(
+    name: str, bar: ProgressBar, run: Any, config: Config, given: dict[str, Any]
+) -> Any:
+    """Runs until the first Ctrl-C (or TERM) ends it, so that calls in flight finish; the second one
+    cancels them.
+    """
+    import asyncio
+
+    stop, task = asyncio.Event(), asyncio.current_task()
+
+    def interrupt() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+            return
+        stop.set()
+        say(f"\nprill {name}: finishing the calls in progress; press Ctrl-C again to cancel")
+
+    with on_interrupt(interrupt):
+        telling = asyncio.create_task(_tell_waiting(bar))
+        try:
+            return await run.run_async(config, stop=stop, **given)
+        finally:
+            telling.cancel()
+
+
+@contextlib.contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    """Silences the progress bars and notices of libraries; failures raise errors."""
+    from prill.refine.training.weights import silence_libraries
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        silence_libraries()
+        # Threads that busy-wait for each other are very slow if another process uses a core. The
+        # variable is read when torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        yield
 
 
 @contextlib.contextmanager
@@ -89,60 +208,14 @@ class _StderrHandler(logging.Handler):
             say(f"{'' if plain else f'prill {self._command}: '}{self.format(record)}")
 
 
-def figures(tally: Tally) -> dict[str, Any]:
-    """Returns the figures of a run, for JSON."""
-    return {
-        "read": tally.read,
-        "skipped": tally.skipped,
-        "success": tally.succeeded,
-        "failure": tally.failed,
-        "unscored": dict(tally.unscored),
-        "usage": msgspec.to_builtins(tally.usage),
-    }
-
-
-def print_counts(tally: Tally, output: str) -> None:
-    """Prints the counts of verdicts by outcome on stderr, and the reasons for unscored ones."""
-    unscored = sum(tally.unscored.values())
-    counts = (
-        f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, "
-        f"{tally.skipped} already in the file"
-    )
-    lines = [f"{counts} -> {output}"]
-    if unscored:
-        lines += [
-            "unscored: "
-            + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common())
-        ]
-        lines += [f"  {problem}" for problem in tally.problems[:10]]
-    if unscored > 10:
-        lines += [f"  … and {unscored - 10} more, with their reasons, in {output}"]
-    for line in lines:
-        say(line)
-
-
-def print_result(
-    result: object, table: Callable[[], object], switches: Switches, *outputs: str | Path | None
-) -> None:
-    """Prints a result, or its `table()` as JSON: on stderr if an output goes to stdout."""
-    text = encode(table()).decode().rstrip() if switches.json else result
-    print(text, file=message_stream(*outputs))
-
-
-def print_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
-    """Prints the first problems on stderr, and the number of further ones."""
-    for problem in problems[:most]:
-        say(f"prill {command}: {printable(problem)}")
-    if len(problems) > most:
-        say(f"prill {command}: … and {len(problems) - most} more")
-
-
 def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
     """Makes a tqdm bar on standard error, with a monotonic clock.
 
-    With tqdm's own clock, a bar stops while a clock that was set back catches up.
+    With tqdm's own clock, a bar stops while a clock that was set back catches up. The remaining
+    time is that of the mean rate since the start, without `initial`: a moving rate would count what
+    a resumed run skips as done in no time.
     """
-    usual = {"dynamic_ncols": True, "file": sys.stderr, "smoothing": 0.1, "delay": 0.2}
+    usual = {"dynamic_ncols": True, "file": sys.stderr, "smoothing": 0, "delay": 0.2}
     return _kind()(*items, **{**usual, **options})
 
 
@@ -165,28 +238,57 @@ def _kind() -> Any:
     return Bar
 
 
-class PhaseBar:
-    """A bar for the current phase of a run, on standard error."""
+class ProgressBar:
+    """The progress of a run as a bar on standard error, a new one for each phase.
+
+    Called with what a run tells: a tally whose `state` is a phase, its count, its total and a note;
+    these values themselves; or nothing, for one more item.
+    """
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._phase: str | None = None
+        self._phase = ""
         self._bar: tqdm[NoReturn] | None = None
 
-    def show(self, phase: str, done: int, total: int, note: str = "", before: int = 0) -> None:
+    def __call__(self, *told: Any) -> None:
+        """Shows what the run tells."""
+        if self._options.get("disable"):
+            return
+        if told and hasattr(told[-1], "state"):
+            state = list(told[-1].state)
+            if len(told) > 1:  # the total comes first
+                state[2] = told[0]
+            self.show(*state)
+        elif len(told) > 1:
+            self.show(*told)
+        else:
+            self.bar.update()
+
+    @property
+    def bar(self) -> tqdm[NoReturn]:
+        """Returns the bar; it begins with the first phase."""
+        if self._bar is None:
+            self._bar = progress_bar(**self._options, desc=self._phase or None)
+        return self._bar
+
+    def show(
+        self,
+        phase: str,
+        done: int,
+        total: int | None = None,
+        note: str | None = "",
+        before: int = 0,
+    ) -> None:
         """Shows the state of a phase. Its rate does not count the first `before` items."""
-        if self._bar is None or phase != self._phase:
+        if phase != self._phase:
             self.close()
             self._phase = phase
-            options = {**self._options, "total": total or None, "initial": before, "desc": phase}
-            self._bar = progress_bar(**options)
-        self._bar.set_postfix_str(note, refresh=False)
-        self._bar.update(done - self._bar.n)
-
-    def say(self, text: str) -> None:
-        """Prints a line on standard error, below the bar."""
-        self.close()
-        say(text)
+            before = before or max(0, done - 1)
+        bar = self.bar
+        bar.total = total or bar.total
+        bar.initial = before or bar.initial
+        bar.set_postfix_str(note or "", refresh=False)
+        bar.update(done - bar.n)
 
     def close(self) -> None:
         """Ends the bar."""
@@ -195,40 +297,19 @@ class PhaseBar:
             self._bar = None
 
 
-def run_async(run: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine.
-
-    Raises KeyboardInterrupt if its calls in progress were cancelled.
-    """
+async def _tell_waiting(shown: ProgressBar) -> None:
+    """Shows how many calls wait for a slow endpoint, and for how long the oldest does."""
     import asyncio
 
-    try:
-        return asyncio.run(run)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt(
-            "cancelled the calls in progress; the same command resumes the run"
-        ) from None
+    from prill.models.transport import calls_waiting
 
-
-@contextlib.contextmanager
-def stoppable(command: str, **options: Any) -> Iterator[tuple[asyncio.Event, tqdm[NoReturn]]]:
-    """Shows a progress bar with these options, and yields it with an event for the run.
-
-    The first Ctrl-C (or TERM) sets the event, so that calls in flight finish; the second one
-    cancels them.
-    """
-    import asyncio
-
-    from prill.runs.base import on_interrupt
-
-    stop, task = asyncio.Event(), asyncio.current_task()
-
-    def interrupt() -> None:
-        if stop.is_set() and task is not None:
-            task.cancel()
-            return
-        stop.set()
-        say(f"\nprill {command}: finishing the calls in progress; press Ctrl-C again to cancel")
-
-    with on_interrupt(interrupt), progress_bar(**options) as bar:
-        yield stop, bar
+    pause = SLOW
+    while True:
+        await asyncio.sleep(pause)
+        count, oldest = calls_waiting()
+        pause = SLOW
+        if oldest >= SLOW:
+            shown.bar.set_description_str(f"{count} calls wait, the oldest for {oldest:.0f} s")
+            pause = 1.0 if sys.stderr.isatty() else 30.0
+        elif shown.bar.desc:
+            shown.bar.set_description_str("")

@@ -177,7 +177,7 @@ def list_options(maker: Maker) -> Mapping[str, Option]:
 
 @lru_cache(256)
 def _options(maker: Maker) -> Mapping[str, Option]:
-    hints, spec = _hints(maker), _spec_type(maker)
+    hints, spec = _hints(maker), spec_type(maker)
     options: dict[str, Option] = {}
     for name, parameter in inspect.signature(maker).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -216,7 +216,7 @@ def read_options(
     values = {
         name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()
     }
-    spec = _spec_type(maker)
+    spec = spec_type(maker)
     if spec is None:
         return values
     fields = {name: values.pop(name) for name in list_options(spec) if name in values}
@@ -265,8 +265,13 @@ def nearest(name: str, names: typing.Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _spec_type(maker: Maker) -> type[Any] | None:
+def spec_type(maker: Maker) -> type[Any] | None:
     """Returns the dataclass of the maker's parameter `spec`."""
+    return _spec_type(typing.cast(Any, maker))
+
+
+@lru_cache(256)
+def _spec_type(maker: Maker) -> type[Any] | None:
     spec = _bare(_hints(maker).get("spec"))[0]
     return spec if inspect.isclass(spec) and is_dataclass(spec) and spec is not maker else None
 

@@ -9,7 +9,7 @@ path of an invalid value in messages (`judge.frames: …`).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from prill.config.registry import (
     list_options,
     nearest,
     read_value,
+    spec_type,
 )
 from prill.config.toml import read_table
 from prill.errors import UsageError
@@ -119,7 +120,8 @@ class PartConfig:
             return cls(name, **{str(key): option for key, option in table.items()})
         if value is None or isinstance(value, int | float | bytes | list | tuple):
             raise OptionError(
-                f"{path or cls.kind}: expected the name of a {cls.kind} or a table, got {value!r}",
+                f"{path or cls.kind}: expected the name of a {cls.kind} or a table, got a "
+                f"{type(value).__name__}",
                 path,
             )
         return value
@@ -181,51 +183,22 @@ class PartConfig:
         Args:
             table: The `name`, and other keys that determine the available options.
 
-        Returns:
-            The options by name.
-
         Raises:
             UsageError: The name is unknown.
         """
         return list_options(cls.registry.maker(str(table.get("name"))))
 
     @classmethod
-    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Lists the options of the table's model that may be written next to the part's own
-        options.
-
-        Args:
-            table: The `name` and the `model`.
-
-        Returns:
-            The options by name; empty if the part uses no model.
-        """
-        return {}
-
-    @classmethod
     def knows(cls, name: str) -> bool:
         """Tells whether a word can be a name.
 
         On the command line, a word that cannot be a name belongs to the next argument.
-
-        Args:
-            name: The word.
-
-        Returns:
-            True if it can.
         """
         return True
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
-        """Lists the names whose objects have an option, for messages.
-
-        Args:
-            option: The option.
-
-        Returns:
-            The names.
-        """
+        """Lists the names whose objects have an option, for messages."""
         return [name for name in cls.registry.entries if option in cls.options_for({"name": name})]
 
 
@@ -253,14 +226,18 @@ class Config:
 
     Numbers may have bounds (`Annotated[int, msgspec.Meta(ge=1)]`). Paths become text, sequences
     become tuples, and a table becomes the nested configuration that the field's annotation names.
+    The fields of a part `spec` stand among the others in tables, flags and the keywords of runs.
 
     Raises:
         OptionError: A value is not of its field's type.
     """
 
     def __post_init__(self) -> None:
+        if part := spec_type(type(self)):
+            object.__setattr__(self, "spec", part.read(self.spec))  # type: ignore[attr-defined]
         for name, option in config_options(type(self)).items():
-            object.__setattr__(self, name, _checked(getattr(self, name), option))
+            if name in vars(self):
+                object.__setattr__(self, name, _checked(getattr(self, name), option))
         self.check()
 
     def check(self) -> None:
@@ -277,9 +254,6 @@ class Config:
         Args:
             value: A table with the fields as keys, or a configuration.
             path: The path of the table, for messages.
-
-        Returns:
-            The configuration.
 
         Raises:
             OptionError: A key is unknown or missing, or its value does not fit.
@@ -310,7 +284,7 @@ class Config:
             about = f". {missing.description}" if missing.description else ""
             raise OptionError(f"{prefix}{missing.name} is missing{about}", missing.name)
         try:
-            return cls(**table)
+            return cls(**_with_spec(cls, table, lambda part, theirs: part.read(theirs)))
         except OptionError as error:
             raise OptionError(f"{prefix}{error}", error.option) from None
 
@@ -347,9 +321,6 @@ class Config:
             path: The file.
             **over: Fields that override those of the file.
 
-        Returns:
-            The configuration.
-
         Raises:
             UsageError: The file cannot be read or is not such a configuration; the message names
                 file and key.
@@ -362,22 +333,20 @@ class Config:
     def copy_with(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed.
 
-        Args:
-            **changes: The fields.
-
-        Returns:
-            The new configuration.
-
         Raises:
             OptionError: A value does not fit.
         """
-        return replace(self, **changes)
+        return replace(
+            self,
+            **_with_spec(type(self), changes, lambda _, their: self.spec.copy_with(**their)),  # type: ignore[attr-defined]
+        )
 
     def table(self) -> dict[str, Any]:
         """Returns the configuration as a TOML table, without default values."""
         options = config_options(type(self))
         values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {
+        spec = values.pop("spec").table() if spec_type(type(self)) else {}
+        return spec | {
             name: plain(value)
             for name, value in values.items()
             if value is not None and value != options[name].default
@@ -386,9 +355,6 @@ class Config:
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads the table of a TOML or JSON file.
-
-    Args:
-        path: The file.
 
     Returns:
         The table, without null values. Hyphens in its own keys become underscores; keys of nested
@@ -478,9 +444,21 @@ def plain(value: Any) -> Any:
 
 
 def config_options(cls: type[Config]) -> Mapping[str, Option]:
-    """Returns the fields of a configuration as options, in order."""
-    made = {part.name for part in fields(cls) if part.init}
-    return {name: option for name, option in list_options(cls).items() if name in made}
+    """Returns the fields of a configuration as options, in order, and those of a part `spec`."""
+    return list_options(cls)
+
+
+def _with_spec(
+    cls: type[Config],
+    table: Mapping[str, Any],
+    make: Callable[[type[Config], dict[str, Any]], Config],
+) -> dict[str, Any]:
+    """Returns the table with a part `spec` that is made of its fields among them."""
+    if (part := spec_type(cls)) is None or "spec" in table:
+        return dict(table)
+    theirs = config_options(part)
+    own = {name: value for name, value in table.items() if name not in theirs}
+    return {**own, "spec": make(part, {k: v for k, v in table.items() if k in theirs})}
 
 
 def _checked(value: Any, option: Option) -> Any:
@@ -498,8 +476,25 @@ def _checked(value: Any, option: Option) -> Any:
         return tuple(
             element.read(one, f"{option.name}[{index}]") for index, one in enumerate(value)
         )
+    if isinstance(value, str | os.PathLike) and _takes_paths(option.type):
+        value = (value,)
     return _without_paths(
         read_value(_without_paths(value), replace(option, type=_without_path_types(option.type)))
+    )
+
+
+@cache
+def _takes_paths(hint: Any) -> bool:
+    """Returns whether a field takes texts or paths, so that a single one is a list of one."""
+    if get_origin(hint) is Annotated:
+        return _takes_paths(get_args(hint)[0])
+    inner = get_args(hint)
+    if get_origin(hint) is Sequence:
+        return bool({str, Path} & {*get_args(inner[0]), inner[0]})
+    return (
+        get_origin(hint) in (Union, UnionType)
+        and str not in inner
+        and any(map(_takes_paths, inner))
     )
 
 

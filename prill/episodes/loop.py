@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from prill.errors import BudgetSpentError, EnvironmentFailedError, UnscoredError
 from prill.io.lines import valid_unicode
+from prill.models.prompts import shared_code
 from prill.protocols import Environment, Locator, Policy, ReportingAgent
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -66,6 +67,7 @@ async def run_episode(
     record = Trajectory(id=id, task=task, agent=agent, metadata=metadata)
     ended_by, stopped = "max_steps", None
     steps: list[Step] = []
+    code: list[str] = []  # of the quotations in the agent's prompts
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -75,7 +77,8 @@ async def run_episode(
                 if watch is not None:
                     watch(record)
                 assert record.final is not None
-                step = await policy.act(record.final)
+                with shared_code(code):
+                    step = await policy.act(record.final)
                 thought = None if step.thought is None else valid_unicode(step.thought)
                 step = Step(_legible(step.observation), _legible(step.action), thought)
                 steps.append(step)

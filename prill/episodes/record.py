@@ -13,7 +13,7 @@ from typing import Any, Generic
 import msgspec
 
 from prill.episodes.loop import run_episode
-from prill.episodes.run_folder import RunFolder
+from prill.episodes.run_folder import RunFolder, unlabelled_attempts
 from prill.errors import (
     BudgetSpentError,
     EnvironmentFailedError,
@@ -21,7 +21,6 @@ from prill.errors import (
     UnscoredError,
     UsageError,
 )
-from prill.io.checksums import Checksums
 from prill.models.ledger import Meter, metered
 from prill.models.transport import PATIENCE
 from prill.protocols import Abridging, E, Environment, Policy
@@ -156,7 +155,8 @@ class RecordTally:
     `skipped` were already recorded. `undecided` have no label, because there is no oracle or it did
     not decide. `broken` ended with an error. `lost` could not start and have no record.
     `last_problem` is the latest error message of a broken or lost episode. `budget` is the message
-    of a spent budget: unfinished episodes count as lost, and the next run starts them.
+    of a spent budget: unfinished episodes count as lost, and the next run starts them. `unlabelled`
+    are those of the skipped ones whose label the oracle gave, and which was lost since.
     """
 
     success: int = 0
@@ -167,6 +167,12 @@ class RecordTally:
     lost: int = 0
     last_problem: str | None = field(default=None, compare=False)
     budget: str | None = field(default=None, compare=False)
+    unlabelled: int = 0
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Returns what a progress bar shows: phase, count, total, note, and the count before."""
+        return "", self.total, None, "", self.skipped
 
     @property
     def total(self) -> int:
@@ -185,7 +191,6 @@ async def record(
     early_stop: Callable[[Sequence[Step]], str | None] | None = None,
     retry_broken: bool = False,
     patience: float = PATIENCE,
-    checked: bool = False,
     progress: Callable[[RecordTally], None] = lambda recorded: None,
 ) -> RecordTally:
     """Runs episodes, one per environment of the pool at a time, and skips those already in `out`.
@@ -197,22 +202,21 @@ async def record(
     environment is still in the state that the agent left. An episode that fails to start is tried
     once more, in another environment if there is one. The run ends if at least five consecutive
     episodes fail to start within `patience` seconds. Episodes that ended because the budget was
-    spent are run again by every call. `checked`: the caller has already verified the checksums of
-    the folder.
+    spent are run again by every call.
 
-    Raises UsageError if nothing can be written or a file in `out` was changed, InputError if a file
-    is damaged, and EnvironmentFailedError if no environment is left or no episode starts. Other
-    exceptions, such as a bug in a policy, end the run too; that episode is recorded as broken, so
-    that the next call continues after it. Finished episodes are kept.
+    Raises UsageError if nothing can be written, InputError if a file is damaged, and
+    EnvironmentFailedError if no environment is left or no episode starts. Other exceptions, such as
+    a bug in a policy, end the run too; that episode is recorded as broken, so that the next call
+    continues after it. Finished episodes are kept.
     """
     listed = tuple(episodes)
     ids = frozenset(episode.id for episode in listed)
-    if not checked:
-        await asyncio.to_thread(Checksums(out).check)
-    with RunFolder(out, again=ids if retry_broken else (), unpaid=ids, checked=True) as folder:
+    with RunFolder(out, again=ids if retry_broken else (), unpaid=ids) as folder:
+        known = oracle is not None and any(id in folder for id in ids)
+        lost = await asyncio.to_thread(unlabelled_attempts, out) if known else set()
         todo: deque[tuple[Episode[E], E | None]] = deque((episode, None) for episode in listed)
         run = _Run(pool, todo, folder, oracle, max_steps, timeout, early_stop, patience, progress)
-        return await run.all()
+        return replace(await run.all(), unlabelled=len(lost & ids))
 
 
 @dataclass

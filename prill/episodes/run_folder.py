@@ -2,14 +2,12 @@
 
 `trajectories.jsonl` contains the finished episodes, `labels.jsonl` the labels of an oracle. A
 running episode is in `partial/` and is rewritten after each step; when an interrupted run is
-resumed, it moves to `interrupted.jsonl`. `checksums.jsonl` contains the checksums of all files,
-including screenshots (see `prill.io.checksums`).
+resumed, it moves to `interrupted.jsonl`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,10 +20,9 @@ import msgspec
 from prill.episodes.loop import is_unpaid
 from prill.errors import InputError, UsageError
 from prill.io.append_log import AppendLog
-from prill.io.checksums import Checksums, Growing
 from prill.io.kinds import INTERRUPTED, LABELS, TRAJECTORIES
 from prill.io.outputs import Content, LockedFolder, check_output, lock_or_raise, part_path
-from prill.io.store import decode_trajectory, encode_trajectory, list_screenshots
+from prill.io.store import decode_trajectory, encode_trajectory, read_labels, read_records
 from prill.types import LabelRecord, Trajectory
 
 PARTIAL = "partial"
@@ -36,30 +33,40 @@ _CONTENTS: dict[str, Content] = {
 }
 
 
+class _Played(msgspec.Struct):
+    id: str
+    error: str | None = None
+
+
+def unlabelled_attempts(folder: Path) -> set[str]:
+    """Returns the ids of the recorded attempts that ended without error and have no label.
+
+    An oracle labels each of them, so where one graded the attempts, their labels were lost.
+    """
+    played, labels = folder / TRAJECTORIES, folder / LABELS
+    found = {one.id for one in read_records(played, _Played) if one.error is None}
+    if labels.exists() and labels.stat().st_size:
+        found -= {label.id for label in read_labels(labels)}
+    return found
+
+
 class RunFolder(LockedFolder):
     """A run folder, opened for recording and created if it does not exist.
 
     Episodes in `again` that ended with an error, and those in `unpaid` that ended because the
     budget was spent, are removed from `trajectories.jsonl` so that they are run again. Their
-    records move to `interrupted.jsonl`. `checked`: the caller has verified all checksums, so only
-    files that will be written are verified here.
+    records move to `interrupted.jsonl`.
 
     Raises UsageError if another process writes to the folder, if it cannot be written, or if a file
-    is damaged or was changed; InputError if the record of a running episode is damaged.
+    is damaged; InputError if the record of a running episode is damaged.
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        again: Collection[str] = (),
-        unpaid: Collection[str] = (),
-        checked: bool = False,
+        self, path: Path, *, again: Collection[str] = (), unpaid: Collection[str] = ()
     ) -> None:
         self.path = path.resolve()
         self._aside = 0
         self._left: set[str] = set()
-        self._growing: dict[str, Growing] = {}
         self._logs: dict[str, AppendLog[Any]] = {}
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -75,10 +82,6 @@ class RunFolder(LockedFolder):
                 self._lock = lock_or_raise(
                     self.path / ".lock", f"{path}: another process is recording to this folder"
                 )
-                self._checksums = Checksums(self.path)
-                if not checked:
-                    self._checksums.check()
-                self._growing = {name: self._checksums.growing(name) for name in _CONTENTS}
                 self._ids = self._finished(again, unpaid)
                 self._drop_spare_labels(again)
                 self._sweep()
@@ -88,13 +91,10 @@ class RunFolder(LockedFolder):
         return id in self._ids
 
     def close(self) -> None:
-        """Marks the files as complete and releases the lock; safe to call twice."""
+        """Flushes the files to disk and releases the lock; safe to call twice."""
         try:
-            if self._lock >= 0:
-                for log in self._logs.values():
-                    log.close()
-                for growing in self._growing.values():
-                    growing.close()
+            for log in self._logs.values():
+                log.close()
         finally:
             self._abandon()
 
@@ -133,7 +133,6 @@ class RunFolder(LockedFolder):
         """
         with _writing(self.path):
             line = encode_trajectory(trajectory, self.path)
-            self._checksums.note(*self._new_images(trajectory))
             if label is not None:
                 self._open(LABELS).append(label)
             self._open(TRAJECTORIES).append_line(line)
@@ -213,14 +212,6 @@ class RunFolder(LockedFolder):
             encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{self._aside}"), self.path)
         )
 
-    def _new_images(self, trajectory: Trajectory) -> list[str]:
-        """Returns the screenshots of an episode without a checksum, as names in the folder."""
-        names = dict.fromkeys(
-            os.path.relpath(os.path.realpath(path), self.path)
-            for path, _ in list_screenshots(trajectory)
-        )
-        return [name for name in names if name not in self._checksums]
-
     def _open(
         self, name: str, take: Callable[[Any, int], object] = lambda record, start: None
     ) -> AppendLog[Any]:
@@ -238,7 +229,6 @@ class RunFolder(LockedFolder):
                 take,
                 what="label" if name == LABELS else "trajectory",
                 decode=cast(Any, decoders.get(name)),
-                checksums=self._growing[name],
                 advice="fix the line or record to another folder",
             )
         return self._logs[name]

@@ -10,7 +10,7 @@ An `AppendLog` gives these guarantees for any type of record:
 | appended | a line is written completely or not at all, and survives a process crash; with `durable`, a system crash too |
 | appended | an error is raised if another program has written to, replaced or removed the file |
 | replaced | the file has either the old or the new content; the lock, links and modes are kept |
-| closed | the file is flushed to disk, and its checksum is updated if the folder records one |
+| closed | the file is flushed to disk; a new one to which a failed block wrote nothing is removed |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.io.checksums import Growing, growing
 from prill.io.kinds import parse_object
-from prill.io.lines import Line, whole_records
+from prill.io.lines import Line, decode_as, whole_records
 from prill.io.outputs import (
     append_whole,
     backup_path,
@@ -56,17 +56,14 @@ class AppendLog(Closing, Generic[T]):
         known: Called with each existing record and the byte offset of its line.
         what: The name of one record in messages.
         decode: Reads a record from its line. None: strictly, as JSON.
-        broken: Called for each complete line that is not a record; the line is kept. None: such a
-            file is refused.
         durable: Whether an appended record must survive a system crash, not only a process crash.
         restart: Start with an empty file; the existing one is renamed to end in `.bak`.
-        checksums: The checksum record of the file. None: that of its folder, if there is one.
         parameter: The name of the caller's parameter that names the file, for errors.
         advice: What messages tell the user to do if the file has other content.
 
     Raises:
-        UsageError: Another process writes the file, it holds something else, differs from its
-            checksum, or cannot be written.
+        UsageError: Another process writes the file, it holds something else, or it cannot be
+            written.
     """
 
     def __init__(
@@ -77,20 +74,18 @@ class AppendLog(Closing, Generic[T]):
         *,
         what: str,
         decode: Callable[[bytes], T] | None = None,
-        broken: Callable[[str], object] | None = None,
         durable: bool = False,
         restart: bool = False,
-        checksums: Growing | None = None,
         parameter: str = "output",
         advice: str = "choose another file",
     ) -> None:
         self.path, self.what, self._durable = Path(path), what, durable
         self._target = Path(os.path.realpath(path))  # a rename would replace a symbolic link itself
         self._beginning = f'{{"{dataclasses.fields(record)[0].name}":"'.encode()  # type: ignore[arg-type]
-        self._decode = decode or msgspec.json.Decoder(record).decode
+        self._decode = decode or partial(decode_as, type_=record)
         self._refusal = advice, parameter
         make_folder(path)
-        self._growing = checksums or growing(self._target)
+        self._is_new = restart or not self._target.exists()
         self._file = locked(self._target)
         with ExitStack() as on_failure:
             on_failure.callback(lambda: os.close(self._file))
@@ -99,16 +94,11 @@ class AppendLog(Closing, Generic[T]):
             with write_errors(path):
                 # left by a process that was killed while writing
                 _new(self._target).unlink(missing_ok=True)
-            self._end = self._read_existing(known, broken)
-            if self._growing is not None:
-                self._growing.restart()
+            self._end = self._read_existing(known)
             on_failure.pop_all()
 
     def append(self, record: T) -> None:
         """Writes a record.
-
-        Args:
-            record: The record.
 
         Raises:
             UsageError: The record cannot be written, and the file is unchanged. Or another program
@@ -119,10 +109,7 @@ class AppendLog(Closing, Generic[T]):
 
     def append_line(self, line: bytes) -> None:
         """Appends a record that is already encoded, including its newline."""
-        with (
-            write_errors(self.path),
-            self._growing.adding(line) if self._growing else nullcontext(),
-        ):
+        with write_errors(self.path):
             append_whole(self._file, line)
             if self._durable:
                 os.fsync(self._file)
@@ -168,13 +155,10 @@ class AppendLog(Closing, Generic[T]):
                 file.writelines(lines)
             os.fsync(new)
             os.fchmod(new, os.fstat(self._file).st_mode & 0o777)
-            with self._growing.replacing(part) if self._growing else nullcontext():
-                part.replace(self._target)
+            part.replace(self._target)
             on_failure.pop_all()
         os.close(self._file)
         self._file, self._end = new, os.fstat(new).st_size
-        if self._growing is not None:
-            self._growing.restart()
         with write_errors(self.path):
             _sync_folder(self._target.parent)
 
@@ -189,10 +173,15 @@ class AppendLog(Closing, Generic[T]):
         try:
             with write_errors(self.path):
                 os.fsync(self._file)
-            if self._growing is not None:
-                self._growing.close()
         finally:
             self.abandon()
+
+    def __exit__(self, *failure: object) -> None:
+        """Closes the file; if it is new and a failed block wrote nothing to it, removes it."""
+        if failure[0] is not None and self._is_new and not self._end and self.is_ours():
+            self._target.unlink()
+            self.abandon()
+        self.close()
 
     def abandon(self) -> None:
         """Releases the lock as if the process had ended; safe to call twice."""
@@ -214,9 +203,7 @@ class AppendLog(Closing, Generic[T]):
         before, self._file = self._file, locked(self._target)
         os.close(before)
 
-    def _read_existing(
-        self, known: Callable[[T, int], object], broken: Callable[[str], object] | None
-    ) -> int:
+    def _read_existing(self, known: Callable[[T, int], object]) -> int:
         """Reads the existing records, repairs the last line, and returns the size."""
         with write_errors(self.path):
             end = os.fstat(self._file).st_size
@@ -226,15 +213,13 @@ class AppendLog(Closing, Generic[T]):
             try:
                 record = self._decode(line.data)
             except _BROKEN as error:
-                if is_cut and not line.complete and self._is_half(line, sure=broken is None):
+                if is_cut and not line.complete and self._is_half(line):
                     end, is_cut, is_half = line.start or 0, False, True
                     break
-                if broken is None or not line.complete:
-                    advice, parameter = self._refusal
-                    raise UsageError(
-                        f"{self._problem(line, error)}; {advice}", parameters=(parameter,)
-                    ) from None
-                broken(self._problem(line, error))
+                advice, parameter = self._refusal
+                raise UsageError(
+                    f"{self._problem(line, error)}; {advice}", parameters=(parameter,)
+                ) from None
             else:
                 known(record, line.start or 0)
         with write_errors(self.path):
@@ -255,13 +240,12 @@ class AppendLog(Closing, Generic[T]):
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be read: {error.strerror or error}") from None
 
-    def _is_half(self, line: Line, *, sure: bool) -> bool:
-        """Returns whether the last line was left incomplete by a crash and can be removed.
-
-        `sure`: the lines before it are valid records.
+    def _is_half(self, line: Line) -> bool:
+        """Returns whether the last line was left incomplete by a crash and can be removed: it
+        begins like a record, or follows valid ones.
         """
         begins = line.data.startswith(self._beginning) or self._beginning.startswith(line.data)
-        return parse_object(line.data) is None and (begins or (sure and line.start != 0))
+        return parse_object(line.data) is None and (begins or line.start != 0)
 
 
 def _new(target: Path) -> Path:

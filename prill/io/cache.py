@@ -9,7 +9,6 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import finalize
@@ -24,11 +23,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
-_ask_again: ContextVar[bool] = ContextVar("ask_again", default=False)
-_TRIES, _PAUSE = (
-    600,
-    0.05,
-)  # 30 seconds in total, the same as SQLite's timeout elsewhere in this module
+# 30 seconds in total, the same as SQLite's timeout elsewhere in this module
+_TRIES, _PAUSE = 600, 0.05
 
 
 def cache_folder() -> Path:
@@ -57,16 +53,6 @@ def scratch_database(owner: object = None) -> sqlite3.Connection:
     return database
 
 
-@contextmanager
-def without_disk_cache() -> Iterator[None]:
-    """Disables disk caches inside the block, so that every reply comes from the endpoint."""
-    token = _ask_again.set(True)
-    try:
-        yield
-    finally:
-        _ask_again.reset(token)
-
-
 class DiskCache:
     """A persistent key-value cache in one SQLite file.
 
@@ -86,15 +72,13 @@ class DiskCache:
 
     def get(self, key: str, read: Callable[[bytes], _T]) -> _T | None:
         """Reads a value with `read`; returns None if it is missing or damaged."""
-        if _ask_again.get():
-            return None
         with self._lock, self._failures():
             row = (
                 self._open()
                 .execute("SELECT value, crc FROM entries WHERE key = ?", (key,))
                 .fetchone()
             )
-        if row is None or not isinstance(row[0], bytes) or row[1] not in (None, _crc(key, row[0])):
+        if row is None or not isinstance(row[0], bytes) or row[1] != _crc(key, row[0]):
             return None
         try:
             return read(row[0])
@@ -103,8 +87,6 @@ class DiskCache:
 
     def put(self, key: str, value: bytes) -> None:
         """Stores a value; it is on disk on return."""
-        if _ask_again.get():
-            return
         with self._lock, self._failures():
             self._open().execute(
                 "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (key, value, _crc(key, value))
@@ -143,7 +125,10 @@ class DiskCache:
                 on_failure.callback(connection.close)
                 _share(connection)
                 connection.execute("PRAGMA synchronous = NORMAL")
-                _prepare(connection)
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS entries "
+                    "(key TEXT PRIMARY KEY, value BLOB, crc INTEGER) WITHOUT ROWID"
+                )
                 on_failure.pop_all()
             self._connection, self._process = connection, os.getpid()
             self._end = finalize(self, _close, connection, self._process)
@@ -156,26 +141,6 @@ def _close(connection: sqlite3.Connection, process: int) -> None:
     """
     if process == os.getpid():
         connection.close()
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Creates the table, or adds the checksum column to an older version's table.
-
-    SQLite has no checksums of its own.
-    """
-    import sqlite3
-
-    table = (
-        "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) "
-        "WITHOUT ROWID"
-    )
-    connection.execute(table)
-    if "crc" not in {row[1] for row in connection.execute("PRAGMA table_info(entries)")}:
-        try:
-            connection.execute("ALTER TABLE entries ADD COLUMN crc INTEGER")
-        except sqlite3.OperationalError as error:
-            if "duplicate column" not in str(error):  # another process added it first
-                raise
 
 
 def _crc(key: str, value: bytes) -> int:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_ori
 import msgspec
 from msgspec import UnsetType
 
-from prill.checks import check_record
 from prill.errors import InputError, MissingExtraError, UsageError
+from prill.io.checks import check_record
 from prill.io.faults import take_unknown
 from prill.io.store import with_screenshots
 from prill.temporary import in_memory

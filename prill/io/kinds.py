@@ -10,8 +10,7 @@ from typing import Literal
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.io.checksums import CHECKSUMS
-from prill.io.lines import UNREADABLE, read_lines
+from prill.io.lines import MAX_VALUES, UNREADABLE, check_values, is_stream, read_lines
 
 Kind = Literal["trajectories", "labels", "verdicts"]
 # file names in a recording folder
@@ -34,6 +33,7 @@ def detect_kind(data: bytes) -> Kind | None:
 def parse_object(data: bytes) -> dict[str, object] | None:
     """Parses a line as a JSON object; None if it is not one."""
     try:
+        check_values(data, MAX_VALUES)
         record = msgspec.json.decode(data)
     except UNREADABLE:
         return None
@@ -66,9 +66,6 @@ def trajectory_files(
 def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
     """Returns the default transcripts folder of a verdict file.
 
-    Args:
-        verdicts: The verdict file.
-
     Returns:
         The folder next to it: `v.transcripts` for `v.jsonl`.
     """
@@ -77,17 +74,17 @@ def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
 
 
 def jsonl_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Returns the names of a folder's JSON Lines files, sorted."""
+    """Returns the names of a folder's JSON Lines files, sorted.
+
+    Pipes and devices are left out: reading from them could block forever.
+    """
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from None
-    names = [
-        name
-        for name in names
-        if name.endswith((".jsonl", ".jsonl.gz")) and name[0] != "." and name != CHECKSUMS
-    ]
-    return [os.path.join(folder, name) for name in names]
+    names = [name for name in names if name.endswith((".jsonl", ".jsonl.gz")) and name[0] != "."]
+    paths = (os.path.join(folder, name) for name in names)
+    return [path for path in paths if not is_stream(path)]
 
 
 def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> list[str]:

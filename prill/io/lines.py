@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
+import json
 import os
 import re
 import shutil
@@ -11,11 +13,11 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
-from typing import IO, BinaryIO, Literal, TypeVar, cast
+from typing import IO, Any, BinaryIO, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -33,11 +35,15 @@ _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[\[{]\x00|\x00[\[{]")
 _MAX_ARRAY = 64 << 20  # an array is read as a whole
 # bytes; longer lines are rejected, because a small archive can contain a line that fills the memory
 MAX_LINE = 256 << 20
+# JSON values of a record: a small archive can contain one whose values fill the memory
+MAX_VALUES = 1_000_000
+MAX_BLANK = 100_000  # empty lines in a row: an archive of 400 kB can contain 400 million
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _spools: dict[str, IO[bytes]] = {}
+_held: dict[str, Sequence[object]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One record of a file: its (first) line number, from 1, and its bytes without newlines.
 
     `complete` is False for a last line without a newline, which a crash may have truncated. `start`
@@ -57,13 +63,35 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
     """Returns whether the path is standard input (`-`), a pipe or a device, which can be read only
     once.
     """
-    if os.fspath(path) in (STREAM, *_spools):
+    if os.fspath(path) in (STREAM, *_spools, *_held):
         return True
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+@contextmanager
+def held(name: str, records: Iterable[object]) -> Iterator[str]:
+    """Yields a name, such as `<labels>`, under which records in memory are read like a file.
+
+    Readers that know records take them as they are (see `held_records`); others read JSON lines.
+    """
+    made = list(records)
+    names = (f"<{name}{number or ''}>" for number in count())
+    path = next(path for path in names if _held.setdefault(path, made) is made)
+    try:
+        yield path
+    finally:
+        del _held[path]
+        if (spool := _spools.pop(path, None)) is not None:
+            spool.close()
+
+
+def held_records(path: str | os.PathLike[str]) -> Sequence[object] | None:
+    """Returns the records behind a name of `held`; None for a file."""
+    return _held.get(os.fspath(path))
 
 
 def get_name(path: str | os.PathLike[str]) -> str:
@@ -148,18 +176,6 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
             raise InputError(f"{path}:{number + 1}: cannot be read any further: {error}") from error
 
 
-def save_stream(path: str | os.PathLike[str], copy: Path) -> None:
-    """Saves a pipe's data to a file that another process can read with `adopt_stream`."""
-    with open_input(path) as source, copy.open("xb") as out:
-        shutil.copyfileobj(source, out)
-
-
-def adopt_stream(name: str, copy: str) -> None:
-    """Reads a pipe from the copy that another process saved. Raises UsageError."""
-    if name not in _spools:
-        _spools[name] = open_input(copy)
-
-
 def forget_streams() -> None:
     """Deletes the saved data of pipes."""
     while _spools:
@@ -186,7 +202,9 @@ class _Reader(io.RawIOBase):
 def _spooled(name: str) -> IO[bytes]:
     if name not in _spools:
         spool = tempfile.TemporaryFile()  # noqa: SIM115 - stays open until it is forgotten
-        if name == STREAM:
+        if name in _held:
+            spool.writelines(msgspec.json.encode(record) + b"\n" for record in _held[name])
+        elif name == STREAM:
             shutil.copyfileobj(sys.stdin.buffer, spool)
         else:
             with open(name, "rb") as source:
@@ -209,13 +227,14 @@ def _records(first: bytes, file: BinaryIO, packed: bool) -> Iterator[Line]:
         first, *others = head.splitlines(keepends=True)
         rest = chain(others, rest)
     for line in _join_objects(enumerate(chain([first], rest), 1), offset):
-        yield replace(line, form="mark") if has_mark else line
+        yield line._replace(form="mark") if has_mark else line
         has_mark = False
 
 
 def _elements(text: bytes) -> list[Line] | None:
     """Returns the elements of a JSON array, or None if the text is not one."""
     try:
+        check_values(text, MAX_VALUES)
         elements = msgspec.json.decode(text, type=list[msgspec.Raw])
     except UNREADABLE:
         return None
@@ -243,7 +262,7 @@ def _join_objects(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Ite
     an object. `offset` is the byte offset of the first line. None: the lines have no offsets.
     """
     several: list[bytes] = []
-    first = size = 0
+    first = size = blank = 0
     start: int | None = None
     for number, raw in lines:
         data = raw.strip()
@@ -257,6 +276,9 @@ def _join_objects(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Ite
         size = size + len(raw) if several else len(raw)
         if size >= MAX_LINE:
             raise OSError(f"the record is longer than {MAX_LINE >> 20} MB")
+        blank = 0 if data else blank + 1
+        if blank > MAX_BLANK:
+            raise OSError(f"more than {MAX_BLANK:,} empty lines in a row; delete them")
         if several:
             several.append(data)
             if raw.startswith(b"}"):
@@ -274,11 +296,85 @@ def _join_objects(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Ite
                 len(raw),
             )
     if several:
-        yield replace(_together(first, several, start, size), complete=len(several) > 1)
+        yield _together(first, several, start, size)._replace(complete=len(several) > 1)
 
 
 def _together(number: int, lines: list[bytes], start: int | None, size: int) -> Line:
     return Line(number, b" ".join(lines), True, "pretty", start, size if start is not None else 0)
+
+
+def check_values(data: bytes, limit: int) -> None:
+    """Raises ValidationError for a JSON text of more values than the limit, without decoding it."""
+    if count_signs(data) < limit:
+        return
+    count, end = 1, 0
+    for text in _TEXT.finditer(data):
+        count += count_signs(data, end, text.start())
+        end = text.end()
+        if count > limit:
+            break
+    if count + count_signs(data, end) > limit:
+        raise msgspec.ValidationError(
+            f"too many JSON values; the limit is {limit:,}; leave out what is not needed"
+        )
+
+
+def count_signs(data: bytes, start: int = 0, end: int | None = None) -> int:
+    """Returns at least how many JSON values but the first a text has."""
+    return sum(data.count(sign, start, end) for sign in (b",", b"{", b"["))
+
+
+def decode_record(data: bytes, limit: int = MAX_VALUES) -> Any:
+    """Decodes the JSON of one record.
+
+    Raises one of UNREADABLE, also for a record of more values than the limit, and for a key twice
+    in an object: which of the values counts would be a guess.
+    """
+    if len(data) > limit:
+        check_values(data, limit)
+    record = msgspec.json.decode(data)
+    _check_keys(data, record)
+    return record
+
+
+def decode_as(data: bytes, type_: type[T], limit: int = MAX_VALUES) -> T:
+    """Decodes one record like `decode_record`, as a value of the type."""
+    if len(data) > limit:
+        check_values(data, limit)
+    value = msgspec.json.decode(data, type=type_)
+    if _encode(value) != data:
+        try:
+            record = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            record = None  # what the type leaves out is no value of Python
+        _check_keys(data, record)
+    return value
+
+
+def _check_keys(data: bytes, record: object) -> None:
+    r"""Raises ValidationError if the text of a decoded record has a key twice in one object.
+
+    msgspec takes the last of several equal keys, so that the record has fewer colons than its text.
+    An escaped colon (`\u003a`) could hide that.
+    """
+    encoded = _encode(record)
+    escaped = b"\\" in data and b"\\u003" in data  # a search of one byte is faster
+    if encoded != data and (escaped or encoded.count(b":") != data.count(b":")):
+        # names the key, and takes five times as long
+        _scan(data.decode(errors="surrogateescape"))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise msgspec.ValidationError(f"the key {twice!r} is in one object twice; keep one of them")
+    return record
+
+
+_encode = msgspec.json.Encoder().encode
+_scan = json.JSONDecoder(object_pairs_hook=_unique, parse_float=str, parse_int=str).decode
 
 
 def read_json(path: str | os.PathLike[str], type_: type[T], fault: str, remedy: str) -> T:
@@ -303,3 +399,9 @@ def decode_json(data: bytes, type_: type[T], fault: str, remedy: str) -> T:
         return msgspec.json.decode(data, type=type_)
     except UNREADABLE as error:
         raise UsageError(f"{fault} ({error}); {remedy}") from None
+
+
+def file_sha256(path: str) -> str:
+    """Returns the SHA-256 of a file, which cards record for their data."""
+    with open_input(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,22 +6,18 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EACCES, EISDIR, ENOTDIR
+from itertools import count
 from pathlib import Path
 from typing import IO, Literal, Protocol, TextIO
 
 from prill.errors import InputError, UsageError
-from prill.io.atomic import append_whole as append_whole
-from prill.io.atomic import backup_path as backup_path
-from prill.io.atomic import is_current_file as is_current_file
-from prill.io.atomic import part_path as part_path
-from prill.io.atomic import write_errors as write_errors
-from prill.io.checksums import replaced
 from prill.io.kinds import detect_kind, parse_object
 from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 
@@ -30,9 +26,8 @@ from prill.locks import Closing, lock_if_free
 
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",  # noqa: E501
-    "disagreements", "red team figures", "captions", "observations", "a page of a watch",
-    "scores of candidates", "annotations", "suspects", "a JUnit report", "a comparison",
-    "protocol figures", "comparisons",
+    "disagreements", "red team figures", "captions",
+    "scores of candidates", "annotations", "a JUnit report", "a comparison",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -41,7 +36,6 @@ _BEGINNING = (
     b'{"id":"'  # start of prill's own records: a file may contain only one, truncated by a crash
 )
 _REPORT = b'<meta name="generator" content="prill report">'
-_WATCH = b'<meta name="generator" content="prill watch">'
 # First bytes of non-JSON files; tables are recognised by their first columns, as `prill.io.tables`
 # writes them.
 _BEGINNINGS: dict[bytes, Content] = {
@@ -52,19 +46,14 @@ _BEGINNINGS: dict[bytes, Content] = {
     b"| id | success | score |": "a table",
     b'[\n {\n  "id":': "a table",
     b"| attack ": "red team figures",
-    b"| protocol ": "protocol figures",
     b'{"scores":': "scores of candidates",
     b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"prill"}': "annotations",  # noqa: E501
 }
 # Keys that identify prill's JSON files other than trajectories, labels and verdicts.
 _KEYS: dict[Content, frozenset[str]] = {
     "disagreements": frozenset({"kind", "annotators", "label"}),
-    "suspects": frozenset({"label", "reasons", "judges"}),
     "red team figures": frozenset({"attacks_version", "effects"}),
-    "protocol figures": frozenset({"rates", "agreements"}),
     "captions": frozenset({"captioner", "caption"}),
-    "comparisons": frozenset({"attempts", "choice", "judge"}),
-    "observations": frozenset({"kind", "at", "verdict"}),
     "annotations": frozenset({"run_id", "key", "value", "comment"}),
 }
 _FORMATS: dict[str, Content] = {
@@ -140,8 +129,6 @@ def read_content(path: _Path) -> Content | Literal[""] | None:
             return ""
         if _REPORT in head:
             return "a report"
-        if _WATCH in head:
-            return "a page of a watch"
         for beginning, content in _BEGINNINGS.items():
             if head.startswith(beginning):
                 return content
@@ -267,7 +254,7 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
             # on a full disk, closing tries to write again
             with suppress(OSError):
                 file.close()
-        with write_errors(path), replaced(target, part):
+        with write_errors(path):
             part.replace(target)
     finally:
         with suppress(OSError):
@@ -349,3 +336,59 @@ def is_same_file(path: _Path, other: _Path) -> bool:
         return os.path.samefile(path, other)
     except OSError:
         return False
+
+
+# Atomic replacement and whole-line appends.
+
+
+def part_path(path: Path) -> Path:
+    """Returns an unpredictable temporary name next to a file; open it with mode "x"."""
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+
+
+def backup_path(path: Path) -> Path:
+    """Returns the first free name of a backup: `.bak`, `.bak2` and so on at the end."""
+    endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
+    names = (path.with_name(path.name + ending) for ending in endings)
+    return next(name for name in names if not os.path.lexists(name))
+
+
+def is_current_file(file: int, path: _Path, size: int | None = None) -> bool:
+    """Returns whether the open file still has this name, and, if given, this size in bytes.
+
+    Another program may have replaced or removed it.
+    """
+    try:
+        status = os.fstat(file)
+        return os.path.samestat(status, os.stat(path)) and size in (None, status.st_size)
+    except OSError:
+        return False
+
+
+def append_whole(file: int, data: bytes) -> None:
+    """Appends all of the data to a file, or nothing.
+
+    A partial line, left by a full disk, would corrupt the next line. Raises OSError.
+    """
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    except OSError:
+        if written := len(data) - len(rest):
+            os.ftruncate(file, os.fstat(file).st_size - written)
+        raise
+
+
+@contextmanager
+def write_errors(path: _Path) -> Iterator[None]:
+    """Converts write errors inside the block to UsageError.
+
+    BrokenPipeError, raised when the reader of a pipe has exited, is passed on.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error

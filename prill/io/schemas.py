@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from prill.actions.tool_calls import unknown_kind
 from prill.errors import InputError, UsageError
-from prill.io.checksums import expect_unchanged
 from prill.io.faults import guess, line_fault, unknown_keys
 from prill.io.images import open_checked, read_image
 from prill.io.kinds import Kind, detect_file_kind, detect_kind
-from prill.io.lines import UNREADABLE, Form, read_lines
+from prill.io.lines import UNREADABLE, Form, decode_as, read_lines
 from prill.io.outputs import detect_line_content
 from prill.io.store import BadLine, UniqueIds, list_screenshots, numbered_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
@@ -116,9 +116,8 @@ def check_file(
     after every line. A file that cannot be read is reported as a problem.
     """
     report = FileReport(os.fspath(path))
-    unknown = _UnknownKeys()
+    unknown = _Unknown()
     try:
-        expect_unchanged(path)
         report.kind = detect_file_kind(path)
         if report.kind == "trajectories":
             lines = _trajectory_lines(path, decode_images, unknown, ids or UniqueIds())
@@ -140,25 +139,38 @@ def check_file(
     return report
 
 
-class _UnknownKeys:
-    """Unknown keys: where each one occurs first, under which path, and how often."""
+class _Unknown:
+    """Unknown keys and action kinds: where each one occurs first, under which path, and how
+    often.
+    """
 
     def __init__(self) -> None:
-        self._first: dict[str, str] = {}
+        self._first: dict[str, tuple[str, str]] = {}
         self._count: Counter[str] = Counter()
 
     def note(self, place: str, paths: Iterable[str]) -> None:
         for path in paths:
             key = path.rpartition(".")[2]
-            self._first.setdefault(key, f"{place}: unknown key `{path}`{guess(key)}")
-            self._count[key] += 1
+            self._add(key, f"{place}: unknown key `{path}`{guess(key)}")
+
+    def note_kinds(self, place: str, trajectory: Trajectory) -> None:
+        for index, step in enumerate(trajectory.steps):
+            if (problem := unknown_kind(step.action.kind)) is not None:
+                at = f"{place}: {problem} at `steps[{index}].action.kind`"
+                self._add(problem, at, "judges see it as it is")
+
+    def _add(self, what: str, first: str, effect: str = "") -> None:
+        self._first.setdefault(what, (first, effect))
+        self._count[what] += 1
 
     def notes(self, effect: str) -> list[str]:
         times = {
-            key: f", {count} times in total" if count > 1 else ""
-            for key, count in self._count.items()
+            what: f", {count} times in total" if count > 1 else ""
+            for what, count in self._count.items()
         }
-        return [f"{first}{times[key]}; {effect}" for key, first in self._first.items()]
+        return [
+            f"{first}{times[what]}; {own or effect}" for what, (first, own) in self._first.items()
+        ]
 
 
 def _forms(path: str | os.PathLike[str]) -> list[str]:
@@ -176,16 +188,15 @@ def _forms(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _lines(
-    path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKeys, notes: list[str]
+    path: str | os.PathLike[str], kind: Kind | None, unknown: _Unknown, notes: list[str]
 ) -> Iterator[list[str]]:
     """Yields the problems of each line of a file that does not contain trajectories."""
     type_ = _RECORDS[kind] if kind else dict
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_)
     places: dict[Hashable, str] = {}
     for line in read_lines(path):
         position = f"{os.fspath(path)}:{line.number}"
         try:
-            record = decoder.decode(line.data)
+            record: Any = decode_as(line.data, type_)
         except UNREADABLE as error:
             yield [
                 f"{position}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"  # noqa: E501
@@ -220,7 +231,7 @@ def _misplaced(place: str, other: Kind | None, kind: Kind) -> str:
 
 
 def _trajectory_lines(
-    path: str | os.PathLike[str], decode_images: bool, unknown: _UnknownKeys, ids: UniqueIds
+    path: str | os.PathLike[str], decode_images: bool, unknown: _Unknown, ids: UniqueIds
 ) -> Iterator[list[str]]:
 
     @cache
@@ -243,6 +254,7 @@ def _trajectory_lines(
                 else _misplaced(place, other, "trajectories")
             ]
             continue
+        unknown.note_kinds(place, item)
         problems = [checked.message] if isinstance(checked, BadLine) else []
         for screenshot, at in list_screenshots(item):
             if (problem := fault(screenshot)) is not None:

@@ -1,8 +1,4 @@
-"""Shards: which process handles which trajectory, and its part of shared limits.
-
-A model's concurrency and a budget are divided when an object is pickled for a shard
-(`packing_for`).
-"""
+"""Shards of a run, and the parts of a model's concurrency that workers get."""
 
 from __future__ import annotations
 
@@ -11,13 +7,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 from prill.errors import UsageError
 
 _FORM = re.compile(r"(\d{1,6})/(\d{1,6})")
+
+
+def id_digest(id: str) -> int:
+    """Returns the first 64 bits of the SHA-256 of a trajectory's id."""
+    return int.from_bytes(hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()[:8])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,6 @@ class Shard:
         Args:
             text: `2/8` for the second of eight.
 
-        Returns:
-            The shard.
-
         Raises:
             UsageError: The text is anything else.
         """
@@ -69,61 +66,23 @@ class Shard:
 
         Args:
             id: The trajectory's id. The first 64 bits of its SHA-256 determine the shard.
-
-        Returns:
-            True if it is.
         """
-        digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:8]) % self.count == self.number - 1
-
-    def takes_turn(self, position: int) -> bool:
-        """Tells whether this shard handles the item at a position, if items are dealt in turn.
-
-        Args:
-            position: The position, from 0.
-
-        Returns:
-            True if it does.
-        """
-        return position % self.count == self.number - 1
-
-    def share(self, whole: int) -> int:
-        """Returns this shard's part of a limit on concurrency.
-
-        Args:
-            whole: The limit of all shards together.
-
-        Returns:
-            The part of this shard, at least 1.
-        """
-        return max(1, whole // self.count + (self.number <= whole % self.count))
+        return id_digest(id) % self.count == self.number - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """The shard that an object is pickled for, and the folder of the run's shards.
-
-    `budgets` are the budgets that were divided.
-    """
-
-    shard: Shard
-    folder: Path
-    budgets: list[Any] = field(default_factory=list)
-
-
-_packing: ContextVar[Packing | None] = ContextVar("prill_packing", default=None)
+_workers: ContextVar[int | None] = ContextVar("prill_workers", default=None)
 
 
 @contextmanager
-def packing_for(packing: Packing) -> Iterator[None]:
-    """Makes objects that are pickled inside the block belong to a shard."""
-    token = _packing.set(packing)
+def packing_for(workers: int) -> Iterator[None]:
+    """Makes models that are pickled inside the block divide their concurrency among workers."""
+    token = _workers.set(workers)
     try:
         yield
     finally:
-        _packing.reset(token)
+        _workers.reset(token)
 
 
-def packed_for() -> Packing | None:
-    """Returns the shard that objects are being pickled for, or None."""
-    return _packing.get()
+def packed_for() -> int | None:
+    """Returns the number of workers that objects are being pickled for, or None."""
+    return _workers.get()

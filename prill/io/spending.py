@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
-from glob import escape
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +28,6 @@ _Usd = Annotated[float, msgspec.Meta(ge=0)]
 _OF_BUDGET, _OF_RESERVED, _OF_SPENT, _MIN_ADVANCE = 1 / 200, 1 / 8, 1 / 100, 0.01
 _MAX_ADVANCE_RATIO = 4  # a larger advance than this factor is reduced, at most once a second
 _PAUSE = 1.0
-_NOT_LOCKED, _OF_ANOTHER, _OTHER_PROCESS = -1, -2, -3
 
 
 class _Spending(msgspec.Struct, frozen=True):
@@ -43,19 +40,16 @@ class SpendingFile:
     """The spending file of one run.
 
     `held_usd` in the file covers running calls and a small advance; it is 0 once the run has ended.
-    Only one process and its workers may use the file: `lock` raises UsageError for another one. If
-    the file is not `needed`, because there is no budget, a run that cannot lock it continues
-    without it.
+    Only one process may use the file: `lock` raises UsageError for another one. If the file is not
+    `needed`, because there is no budget, a run that cannot lock it continues without it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, needed: bool = True) -> None:
         self.path = Path(path)
         self._needed = needed
         self._written = -_PAUSE
-        self._lock = _NOT_LOCKED
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _open_in_worker, (self.path,)
+        self._lock: int | None = None
+        self._is_unavailable = False
 
     @property
     def _lock_path(self) -> Path:
@@ -66,50 +60,26 @@ class SpendingFile:
 
         Returns False if the lock is unavailable and not needed. Raises UsageError if it is needed.
         """
-        if self._lock == _NOT_LOCKED:
+        if self._lock is None and not self._is_unavailable:
             try:
                 make_folder(self._lock_path)
                 self._lock = locked(self._lock_path)
             except UsageError as error:
-                if not self._needed:
-                    self._lock = _OTHER_PROCESS
-                elif isinstance(error, InUseError):
+                if self._needed and isinstance(error, InUseError):
                     raise UsageError(
                         f"{self.path}: another process is already using the budget of this run"
                     ) from None
-                else:
+                if self._needed:
                     raise
-        return self._lock != _OTHER_PROCESS
+                self._is_unavailable = True
+        return self._lock is not None
 
     def unlock(self) -> None:
         """Releases the lock; safe to call twice."""
-        if self._lock >= 0:
+        if self._lock is not None:
             self._lock_path.unlink(missing_ok=True)
             os.close(self._lock)
-            self._lock = _NOT_LOCKED
-
-    def part(self, number: int) -> SpendingFile:
-        """Returns the file of one shard of the run, next to this one."""
-        return SpendingFile(self._part_path(str(number)))
-
-    def _part_path(self, number: str) -> Path:
-        return self.path.with_name(f"{self.path.name}.shard{number}")
-
-    def _parts(self) -> list[SpendingFile]:
-        return [
-            SpendingFile(path)
-            for path in self.path.parent.glob(escape(self._part_path("").name) + "*")
-        ]
-
-    def read_all(self) -> float | None:
-        """Reads the amount like `read`, including shards of a killed run. Raises UsageError."""
-        known, parts = self.read(), self._parts()
-        if parts:
-            known = (known or 0.0) + sum(part.read() or 0.0 for part in parts)
-            self.write(known, 0.0)
-            for part in parts:
-                part.clear()
-        return known
+            self._lock = None
 
     def read(self) -> float | None:
         """Returns the US dollars spent by the run, including reservations of a killed run.
@@ -165,14 +135,7 @@ class SpendingFile:
     def clear(self) -> None:
         """Resets the spending to 0. Raises UsageError."""
         with write_errors(self.path):
-            for file in (self, *self._parts()):
-                file.path.unlink(missing_ok=True)
-
-
-def _open_in_worker(path: Path) -> SpendingFile:
-    file = SpendingFile(path)
-    file._lock = _OF_ANOTHER
-    return file
+            self.path.unlink(missing_ok=True)
 
 
 def spending_path(output: str | os.PathLike[str]) -> Path:
@@ -181,22 +144,17 @@ def spending_path(output: str | os.PathLike[str]) -> Path:
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{SPENDING}")
 
 
-def recorded_spending(paths: Iterable[Path]) -> float:
-    """Returns the US dollars in the `usage` of some files' records, for runs without a spending
-    file.
+def recorded_spending(path: Path) -> float:
+    """Returns the US dollars in the `usage` of a file's records, for runs without a spending file.
 
     Costs that another run paid (`reused`) and unreadable lines are not counted.
     """
-    return sum(_usd(parse_object(line.data) or {}) for path in paths for line in _lines(path))
-
-
-def _lines(path: Path) -> Iterable[Any]:
     if not path.is_file():
-        return
+        return 0.0
     try:
-        yield from read_lines(path)
+        return sum(_usd(parse_object(line.data) or {}) for line in read_lines(path))
     except InputError:
-        return
+        return 0.0
 
 
 def _usd(record: dict[str, Any]) -> float:

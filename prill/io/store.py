@@ -11,19 +11,26 @@ from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import count as numbers
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, overload
 
 import msgspec
 
-from prill.checks import check_record, expect_several, missing_image, unwritable
 from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.checksums import expect_unchanged
+from prill.io.checks import check_record, expect_several, missing_image, unwritable
 from prill.io.faults import duplicate, line_fault, take_unknown
 from prill.io.images import open_image_file
 from prill.io.kinds import Kind, parse_object, trajectory_files
-from prill.io.lines import UNREADABLE, get_name, resolve_folder
+from prill.io.lines import (
+    UNREADABLE,
+    decode_as,
+    decode_record,
+    get_name,
+    held_records,
+    resolve_folder,
+)
 
 # re-exported for other packages
 from prill.io.lines import open_lines as open_lines
@@ -43,7 +50,7 @@ _UNREADABLE_KEY = "unreadable"
 _IDS_IN_MEMORY = 5_000
 OnError = Literal["raise", "skip", "yield"]  # how invalid lines are handled
 _T = TypeVar("_T")
-_R = TypeVar("_R", Trajectory, LabelRecord)
+_R = TypeVar("_R", Trajectory, LabelRecord, Verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +76,24 @@ class BadLine:
 
 
 @overload
-def read_trajectories(
+def iter_trajectories(
     path: str | os.PathLike[str], on_error: Literal["raise", "skip"] = "raise"
 ) -> Generator[Trajectory, None, None]: ...
 
 
 @overload
-def read_trajectories(
+def iter_trajectories(
     path: str | os.PathLike[str], on_error: Literal["yield"]
 ) -> Generator[Trajectory | BadLine, None, None]: ...
 
 
-def read_trajectories(
+def iter_trajectories(
     path: str | os.PathLike[str], on_error: OnError = "raise"
 ) -> Generator[Trajectory, None, None] | Generator[Trajectory | BadLine, None, None]:
-    """Reads the trajectories of a file one at a time.
+    """Reads the trajectories of a file of prill's own one at a time.
 
-    `list(prill.read_trajectories("runs.jsonl"))` returns all of them. Screenshot paths are made
-    absolute. Screenshots must be in or below the file's folder (for a pipe, the current folder).
-    Whether they exist is only checked when they are opened.
+    Screenshot paths are made absolute. Screenshots must be in or below the file's folder (for a
+    pipe, the current folder). Whether they exist is only checked when they are opened.
 
     Args:
         path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard
@@ -134,21 +140,18 @@ def _only_good(
 def numbered_trajectories(
     path: str | os.PathLike[str],
     note: Callable[[str, Iterable[str]], object] = lambda place, keys: None,
-    takes: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
-    """Yields all items of `read_trajectories(path, "yield")` with their position, `file:line`.
+    """Yields all items of `iter_trajectories(path, "yield")` with their position, `file:line`.
 
-    `note` is called with the paths of unknown keys, if any. For lines that `takes` rejects, only
-    the id is read: they become a `BadLine` without a problem.
+    `note` is called with the paths of unknown keys, if any.
     """
     for file in trajectory_files([path]):
-        expect_unchanged(file)
+        if (records := held_records(file)) is not None:
+            yield from _checked(get_name(file), records)
+            continue
         root = resolve_folder(file)
         for line in read_lines(file):
             place = f"{get_name(file)}:{line.number}"
-            if takes is not None and not takes():
-                yield place, BadLine(_read_id(line.data) or place, place, "", b"")
-                continue
             try:
                 trajectory, extras = _decoded(line.data, root)
             except InputError as error:
@@ -157,6 +160,16 @@ def numbered_trajectories(
             if extras:
                 note(place, extras)
             yield place, trajectory
+
+
+def _checked(name: str, records: Iterable[object]) -> Iterator[tuple[str, Trajectory | BadLine]]:
+    """Yields trajectories in memory with their position. Raises UsageError and InputError."""
+    for index, item in enumerate(records):
+        if isinstance(item, Trajectory):
+            check_record(item)
+        elif not isinstance(item, BadLine):
+            raise UsageError(f"{name}[{index}]: expected a Trajectory, got {type(item).__name__}")
+        yield f"{name}[{index}]", item
 
 
 def decode_trajectory(data: bytes, root: Path) -> Trajectory:
@@ -170,7 +183,7 @@ def decode_trajectory(data: bytes, root: Path) -> Trajectory:
 def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     """Returns the trajectory, and its unknown keys by path."""
     try:
-        record = msgspec.json.decode(data)
+        record = decode_record(data)
     except UNREADABLE as error:
         raise InputError(line_fault(data, error, Trajectory)) from None
     if not isinstance(record, dict):
@@ -307,8 +320,7 @@ def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
 
     An error about missing fields would be less clear.
     """
-    expect_unchanged(path)
-    first = next(read_lines(path), None)
+    first = None if held_records(path) else next(read_lines(path), None)
     content = detect_line_content(first.data) if first else None
     if content not in (None, expected):
         raise UsageError(f"{path}: contains {content}, not {expected}; choose another file")
@@ -320,11 +332,18 @@ def read_records(
     """Yields the records of a file, without an incomplete last line. Raises InputError for another
     broken line, and UsageError, with the text `empty`, for a file without complete records.
     """
-    decoder = msgspec.json.Decoder(type_)
+    if (records := held_records(path)) is not None:
+        for index, record in enumerate(records):
+            if not isinstance(record, type_):
+                raise UsageError(
+                    f"{path}[{index}]: expected a {type_.__name__}, got {type(record).__name__}"
+                )
+            yield record
+        return
     count = 0
     for line in read_lines(path):
         try:
-            record = decoder.decode(line.data)
+            record = decode_as(line.data, type_)
         except UNREADABLE as error:
             if not line.complete:
                 _log.warning("%s:%d: incomplete last line skipped", os.fspath(path), line.number)
@@ -507,6 +526,32 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
     )
 
 
+def write_verdicts(verdicts: Iterable[Verdict], path: str | os.PathLike[str]) -> int:
+    """Writes a verdict file atomically, compressed if its name ends in .gz.
+
+    Args:
+        verdicts: The records.
+        path: The file to write. An existing verdict file is replaced.
+
+    Returns:
+        The number of verdicts.
+
+    Raises:
+        InputError: A record cannot be written. Nothing is written.
+        UsageError: An item is not a verdict, the file cannot be written, or it has other content.
+            Nothing is written.
+    """
+    check_output(path, "verdicts")
+
+    def line(verdict: Verdict) -> bytes:
+        if not isinstance(verdict, Verdict):
+            raise UsageError(f"expected verdicts, got a {type(verdict).__name__}")
+        return encode_as(verdict.id, verdict)
+
+    number = numbers()  # the last verdict of an id counts, so ids may be repeated
+    return _write_lines(path, verdicts, line, lambda verdict: next(number))
+
+
 def copy_image(path: str, folder: Path) -> Path:
     """Copies an image into a folder, under a name derived from its content.
 
@@ -652,8 +697,8 @@ class TrajectoryReader:
     """Reads the items of trajectory files and folders, in order.
 
     Of the known ids, all but the first are kept in a temporary database (see `UniqueIds`). `limit`
-    reads only the first lines; of these, `shard` selects by id and `turn` selects every N-th line.
-    `read` counts the items returned so far, and `unknown` the unknown keys so far.
+    reads only the first lines; of these, `shard` selects by id. `read` counts the items returned so
+    far, and `unknown` the unknown keys so far.
     """
 
     def __init__(
@@ -661,12 +706,10 @@ class TrajectoryReader:
         paths: Sequence[str | os.PathLike[str]],
         limit: int | None = None,
         shard: Shard | None = None,
-        turn: Shard | None = None,
     ) -> None:
         self.paths = trajectory_files(paths)
         self.limit = limit
         self.shard = shard
-        self.turn = turn
         self.read = 0
         self.unknown: Counter[str] = Counter()
         self._ids = UniqueIds()
@@ -688,24 +731,15 @@ class TrajectoryReader:
 
     def _items(self) -> Iterator[tuple[str, Item]]:
         lines = 0
-
-        def takes() -> bool:
-            return self.turn is None or self.turn.takes_turn(lines)
-
         for path in self.paths:
             try:
-                for place, item in numbered_trajectories(path, self._note, takes):
+                for place, item in numbered_trajectories(path, self._note):
                     if self.limit is not None and lines >= self.limit:
                         return
-                    checked, is_taken = self._ids.checked(place, item), takes()
                     lines += 1
-                    if is_taken:
-                        yield place, checked
+                    yield place, self._ids.checked(place, item)
             except InputError as error:  # a damaged archive: the items before the damage count
-                is_taken = takes()
                 lines += 1
-                if not is_taken:
-                    continue
                 name = get_name(path)
                 yield (
                     name,

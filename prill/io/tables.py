@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from prill.errors import MissingExtraError, UsageError
 from prill.io.store import read_labels, read_verdicts
 from prill.io.truth import gold_labels
+from prill.text import printable as printable
 from prill.types import LabelRecord, Usage, Verdict
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ _ANSWERS: dict[str, type] = {
     **{"unscored": str, "judge": str, "model": str},
 }
 _MAX_ROWS, _MAX_TEXT = 100, 300  # maximum number of rows and of characters per cell in a notebook
-# Control characters, line separators and bidirectional formatting characters.
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
 # Spreadsheets run cells that begin with these as formulas; in some languages, the full-width forms
 # count too.
 _FORMULA = tuple("=+-@＝＋－＠")
@@ -144,12 +141,7 @@ class Table:
         """Returns a Markdown table; line breaks and markup are escaped, and numbers have four
         digits.
         """
-        lines = [
-            self.columns,
-            ["---"] * len(self.columns),
-            *(map(markdown_cell, row) for row in self.rows),
-        ]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        return markdown_table(self.columns, self.rows) + "\n"
 
     def _columns(self) -> Iterator[tuple[str, list[Cell]]]:
         for index, name in enumerate(self.columns):
@@ -293,11 +285,6 @@ def _row(verdict: Verdict) -> tuple[Cell, ...]:
 # control sequence.
 
 
-def printable(text: str) -> str:
-    """Returns the text on one line, without terminal control characters."""
-    return _CONTROL.sub("?", re.sub(r"\s*[\r\n\t]\s*", " ", text))
-
-
 def _plain(cell: Cell) -> str:
     if cell is None:
         return ""
@@ -307,7 +294,7 @@ def _plain(cell: Cell) -> str:
 def _csv_cell(cell: Cell) -> str:
     if not isinstance(cell, str):
         return _plain(cell)
-    text = _CONTROL.sub("?", re.sub("\r\n?", "\n", cell))
+    text = printable(cell, several_lines=True)
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
@@ -317,6 +304,18 @@ def markdown_cell(cell: Cell) -> str:
         return f"{cell:.4g}"
     text = re.sub(r"([\\|`\[\]*])", r"\\\1", printable(_plain(cell)))
     return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """Returns a Markdown table, without a line break at its end."""
+    lines = [columns, ["---"] * len(columns), *(map(markdown_cell, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def code_block(title: str, text: str) -> str:
+    """Returns text as a Markdown section with a code block, in which nothing is markup."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"## {title}\n\n{fence}text\n{text}\n{fence}\n"
 
 
 def _html(columns: Sequence[str], rows: Sequence[Sequence[Cell]], total: int | None = None) -> str:
@@ -331,3 +330,17 @@ def _html(columns: Sequence[str], rows: Sequence[Sequence[Cell]], total: int | N
     more = (len(rows) if total is None else total) - _MAX_ROWS
     rest = f"<p>… and {more} more</p>" if more > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+
+class VerdictFile:
+    """A result whose verdicts are in a file, `output`, including those of earlier runs."""
+
+    output: str
+
+    def verdicts(self) -> Verdicts:
+        """Returns the verdicts in the file, including those of earlier runs."""
+        return Verdicts(read_verdicts(self.output))
+
+    def to_pandas(self) -> Any:
+        """Returns the verdicts as a pandas DataFrame."""
+        return self.verdicts().to_pandas()

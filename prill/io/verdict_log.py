@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
 from prill.io.cache import scratch_database
-from prill.io.kinds import parse_object
-from prill.io.lines import is_stream, read_lines
-from prill.io.outputs import check_output, is_stdout, write_errors, writing
-from prill.io.store import encode, read_verdicts
+from prill.io.lines import is_stream
+from prill.io.outputs import is_stdout, write_errors
+from prill.io.store import encode
 from prill.locks import Closing
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
@@ -52,7 +48,8 @@ class VerdictLog(AppendLog[Any]):
     """The verdicts of one judge in one file.
 
     Subclasses store other records that have an id, a key and a maker. A new verdict for an id
-    replaces the old line when the log is closed. An index of the file is kept in a temporary
+    replaces the old line when the log is closed. If the run is `finished` then, the lines get the
+    order of its input; those of other runs come first. An index of the file is kept in a temporary
     database, so that memory use does not grow with the file. If another program writes to, replaces
     or removes the file, `append` and `close` raise UsageError, and the verdicts are saved to
     another file next to it.
@@ -73,21 +70,25 @@ class VerdictLog(AppendLog[Any]):
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
+        self.finished = False
         self._database = scratch_database(self)
         self._database.execute(
-            "CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT, start INTEGER) "
-            "WITHOUT ROWID"
+            "CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT, start INTEGER, "
+            "number INTEGER) WITHOUT ROWID"
         )
         super().__init__(path, self.record, self._take, what=self.noun, restart=not resume)
 
-    def done(self, id: str, key: Callable[[], str]) -> bool:
+    def done(self, id: str, key: Callable[[], str], number: int | None = None) -> bool:
         """Returns True if the file contains a valid verdict for the same content.
 
         The key is only computed if there is a verdict to compare, because this may require reading
-        images.
+        images. `number` is the position in the run's input.
         """
         known = self.lasting_key(id)
-        return known is not None and known == key()
+        if known is None or known != key():
+            return False
+        self._database.execute("UPDATE verdicts SET number = ? WHERE id = ?", (number, id))
+        return True
 
     def lasting_key(self, id: str) -> str | None:
         """Returns the key of the file's verdict for an id, if it stays valid for the same
@@ -100,11 +101,11 @@ class VerdictLog(AppendLog[Any]):
             return None
         return str(row[0])
 
-    def append(self, record: Logged) -> None:
-        """Writes a record; it is on disk on return."""
+    def append(self, record: Logged, number: int | None = None) -> None:
+        """Writes a record; it is on disk on return. `number` is its position in the run's input."""
         start = self._end
         super().append(record)
-        self._remember(record, start)
+        self._remember(record, start, number)
 
     def drop(self, id: str) -> None:
         """Deletes the verdict of a line that was unreadable before and is readable now."""
@@ -118,12 +119,35 @@ class VerdictLog(AppendLog[Any]):
         try:
             if not self.is_ours():
                 raise UsageError(f"{self.not_ours}; the {self.what}s are in {self.saved()}")
-            if self._replaced:
-                self._database.execute("CREATE INDEX by_start ON verdicts (start)")
+            self._database.execute("CREATE INDEX by_start ON verdicts (start)")
+            if self.finished and self._is_out_of_order():
+                self.replace(self._in_order())
+            elif self._replaced:
                 self.replace(line for start, line in self.lines() if self._counts(start))
         finally:
             super().close()
-            self._database.close()
+
+    def abandon(self) -> None:
+        """Releases the lock as if the process had ended; safe to call twice."""
+        super().abandon()
+        self._database.close()
+
+    def _is_out_of_order(self) -> bool:
+        found = self._database.execute(
+            "SELECT 1 FROM (SELECT number, MAX(number) OVER (ORDER BY start) AS largest "
+            "FROM verdicts) WHERE number < largest OR number IS NULL AND largest >= 0 LIMIT 1"
+        )
+        return found.fetchone() is not None
+
+    def _in_order(self) -> Iterator[bytes]:
+        self._database.execute("CREATE TABLE sizes (start INTEGER PRIMARY KEY, size INTEGER)")
+        sizes = ((start, len(line)) for start, line in self.lines())
+        self._database.executemany("INSERT INTO sizes VALUES (?, ?)", sizes)
+        for start, size in self._database.execute(
+            "SELECT start, size FROM verdicts JOIN sizes USING (start) "
+            "ORDER BY number IS NOT NULL, number, start"
+        ):
+            yield os.pread(self._file, size, start)
 
     def _counts(self, start: int) -> bool:
         return (
@@ -141,14 +165,14 @@ class VerdictLog(AppendLog[Any]):
             )
         self._remember(record, start)
 
-    def _remember(self, record: Logged, start: int) -> None:
+    def _remember(self, record: Logged, start: int, number: int | None = None) -> None:
         before = self._database.total_changes
-        row = (record.id, record.key, record.unscored, start)
-        self._database.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?)", row)
+        row = (record.id, record.key, record.unscored, start, number)
+        self._database.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?)", row)
         if self._database.total_changes == before:
             self._replaced = True
             self._database.execute(
-                "UPDATE verdicts SET key = ?, unscored = ?, start = ? WHERE id = ?",
+                "UPDATE verdicts SET key = ?, unscored = ?, start = ?, number = ? WHERE id = ?",
                 (*row[1:], record.id),
             )
 
@@ -170,118 +194,20 @@ def list_differences(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """The result of `merge_verdicts`: the numbers of ids, of unscored ones and of lines left out.
-
-    `cut` are the files with an incomplete last line, left by a crash; that line is left out.
-    """
-
-    verdicts: int
-    unscored: int
-    left_out: int
-    cut: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        twice = (
-            f"; {self.left_out} lines left out, whose ids have a better or newer one"
-            if self.left_out
-            else ""
-        )
-        return f"{self.verdicts} verdicts, {self.unscored} of them unscored{twice}"
-
-
-def merge_verdicts(
-    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
-) -> Merged:
-    """Merges verdict files, such as the shards of one run, into one file with unique ids.
-
-    Within a file, the newest line of an id counts. Between files, the first scored one counts.
-
-    Args:
-        paths: Verdict files.
-        output: The file to write. An existing file counts as the first input, so its verdicts are
-            kept.
-
-    Returns:
-        The numbers of verdicts, of unscored verdicts and of lines left out, and the files that end
-        in an incomplete line.
-
-    Raises:
-        UsageError: Two files have verdicts of different judges, or of different content under one
-            id. The output is then unchanged.
-    """
-    check_output(output, "verdicts", paths)
-    if (
-        not (is_stdout(output) or is_stream(output))
-        and os.path.exists(output)
-        and os.path.getsize(output)
-    ):
-        paths = [output, *paths]
-    with closing(scratch_database()) as database:
-        database.execute(
-            "CREATE TABLE best (id TEXT PRIMARY KEY, file INT, line INT, key TEXT, scored INT) "
-            "WITHOUT ROWID"
-        )
-        read = _choose(database, paths)
-        database.execute("CREATE UNIQUE INDEX by_line ON best (file, line)")
-        cut = dict[str, None]()
-        with writing(output) as out:
-            for number, path in enumerate(paths):
-                for index, line in enumerate(read_lines(path)):
-                    if not line.complete and parse_object(line.data) is None:
-                        cut[os.fspath(path)] = None
-                    if database.execute(
-                        "SELECT 1 FROM best WHERE file = ? AND line = ?", (number, index)
-                    ).fetchone():
-                        out.write(line.data + b"\n")
-        count, scored = database.execute("SELECT COUNT(*), TOTAL(scored) FROM best").fetchone()
-    return Merged(count, count - int(scored), read - count, tuple(cut))
-
-
-def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]]) -> int:
-    """Stores the line that counts for each id; returns the number of verdicts read."""
-    read, first = 0, None
-    for number, path in enumerate(paths):
-        for index, verdict in enumerate(read_verdicts(path)):
-            read, first = read + 1, first or verdict.evaluator
-            if verdict.evaluator != first:
-                differences = list_differences(
-                    verdict.evaluator, first, ("there", f"in {paths[0]}")
-                )
-                raise UsageError(
-                    f"{path}: verdicts of another judge than in {paths[0]} ({differences}); "
-                    "merge each judge separately"
-                )
-            row = database.execute(
-                "SELECT file, key, scored FROM best WHERE id = ?", (verdict.id,)
-            ).fetchone()
-            scored = verdict.unscored is None
-            if row is not None and row[0] != number:
-                if row[1] != verdict.key:
-                    raise UsageError(
-                        f"{path}: {verdict.id!r} differs from that in {paths[row[0]]}; keep "
-                        "one of the files"
-                    )
-                if row[2] or not scored:
-                    continue
-            entry = (verdict.id, number, index, verdict.key, scored)
-            database.execute("INSERT OR REPLACE INTO best VALUES (?, ?, ?, ?, ?)", entry)
-    return read
-
-
 class VerdictStream(Closing):
     """Writes verdicts to standard output or a pipe immediately; earlier output cannot be read."""
+
+    finished = False  # lines are written at once, in the order of completion
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
         self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `close`
 
-    def done(self, id: str, key: Callable[[], str]) -> bool:
+    def done(self, id: str, key: Callable[[], str], number: int | None = None) -> bool:
         """Returns False, because nothing can be resumed."""
         return False
 
-    def append(self, verdict: Verdict) -> None:
+    def append(self, verdict: Verdict, number: int | None = None) -> None:
         """Writes a verdict."""
         with write_errors(self.path):
             self._file.write(encode(verdict))

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from prill.models.vllm import VLLMModel
 
 __all__ = [
-    "EmbeddedModel",
-    "LanguageModel",
-    "LocalModel",
-    "Message",
-    "OpenAIModel",
-    "VLLMModel",
-    "WordFormat",
-    "make_model",
-    "mend_torchvision",
-]
+    "EmbeddedModel", "LanguageModel", "LocalModel", "Message", "OpenAIModel", "VLLMModel",
+    "WordFormat", "make_model", "mend_torchvision",
+]  # fmt: skip
 __getattr__, __dir__ = lazily(__name__)

@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
-
-import msgspec
 
 from prill.errors import (
     AnswerPendingError,
@@ -27,11 +24,9 @@ from prill.errors import (
     InputError,
     UnscoredError,
 )
-from prill.io.cache import DiskCache
 from prill.io.images import file_hash, image_size
 from prill.models.in_flight import InFlight
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
-from prill.models.replies import RecordFormat
 from prill.models.request import PIXELS_PER_TOKEN, estimate_size, guessed_tokens, least_reply
 from prill.protocols import Form, Image, LanguageModel, Limits, Message, Reply
 from prill.types import Usage
@@ -88,15 +83,6 @@ async def gather_calls(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [cast(_T, task.result()) for task in tasks]
 
 
-def filled(prompt: Prompt, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
-    """Fills a prompt with a system and a user turn.
-
-    Images come after all text, so that servers can reuse the cached prefix.
-    """
-    turns = prompt.fill({**values, "code": NONCE})
-    return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
-
-
 def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
     """Estimates the usage of a call at 4 characters or 28 x 28 pixels per token. Raises
     InputError.
@@ -109,46 +95,35 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
 
 
 class PerGoal(Generic[_T]):
-    """Caches a model's answer per goal, and requests it only once for concurrent trajectories.
+    """Remembers what was made once for a goal, also for concurrent trajectories.
 
-    Failures are not cached; the next caller makes the request again. The latest 10,000 answers are
-    kept in memory, and all of them in `cache`. The cost of the call is charged to the first
-    trajectory.
+    Failures are not remembered; the next caller makes it again. The latest 10,000 are kept. The
+    cost is charged to the first trajectory.
     """
 
-    def __init__(self, form: RecordFormat[_T], cache: DiskCache | None = None) -> None:
-        self._form = form
-        self._cache = cache
+    def __init__(self) -> None:
         self._records: dict[str, _T] = {}
         self._in_flight = InFlight()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # the copy in another process starts empty and reads from `cache`
-        return PerGoal, (self._form, self._cache)
+        # the copy in another process starts empty
+        return PerGoal, ()
 
     def forget(self) -> None:
-        """Clears the memory; answers are requested again, or read from `cache`."""
+        """Clears the memory; all is made again."""
         with self._lock:
             self._records.clear()
 
-    async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
-        """Returns the record for a key: from memory, from the cache, or from the reply to
-        `call`.
-        """
+    async def get(self, key: str, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Returns what is known by the key, or what `make` returns."""
         if (record := self._records.get(key)) is not None:
             return record
 
-        async def make() -> _T:
-            reply = await call()
-            if self._cache is not None:
-                self._cache.put(key, reply.fields["record"].encode())
-            return self._keep(key, self._form.read(reply))
+        async def kept() -> _T:
+            return self._keep(key, await make())
 
-        read = partial(msgspec.json.decode, type=self._form.type_)
-        if self._cache is not None and (cached := self._cache.get(key, read)) is not None:
-            return self._keep(key, cached)
-        return await self._in_flight.once(key, make)
+        return await self._in_flight.once(key, kept)
 
     def _keep(self, key: str, record: _T) -> _T:
         with self._lock:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-import logging
-import os
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Self, TypeVar, Unpack
+from typing import Annotated, Any, ClassVar, Self, Unpack
 
 import msgspec
 from msgspec import Meta
 
 from prill.errors import (
-    CallTimeoutError,
     ContextTooLongError,
     EndpointError,
     PrillError,
@@ -27,7 +22,6 @@ from prill.errors import (
     TruncatedError,
     UnparsableError,
 )
-from prill.logs import FOR_USERS
 from prill.models.calls import (
     UNKNOWN_CODE,
     Call,
@@ -38,7 +32,7 @@ from prill.models.calls import (
     note,
 )
 from prill.models.in_flight import InFlight
-from prill.models.ledger import Booking, Ledger, Price, find_price
+from prill.models.ledger import Ledger, Price, find_price
 from prill.models.options import (
     AttemptTimeoutOption,
     BudgetOption,
@@ -85,15 +79,12 @@ from prill.models.request import (
     without_system,
     worded,
 )
-from prill.models.transport import PATIENCE, Endpoint, RejectedError, RequestStats
+from prill.models.transport import Endpoint, RejectedError, RequestStats
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 from prill.types import Usage
 
-_log = logging.getLogger("prill.models")
 # A 1280x720 page is sent unscaled; a 1080x2400 phone screen is scaled to about 820x1825.
 PIXEL_BUDGET = 1_500_000
-LEFT_OUT = 60.0  # seconds until a failed endpoint, one of several, is tried again
-_T = TypeVar("_T")
 _CACHE_FORMAT = "1"  # increment it when the parsing of replies changes
 
 
@@ -101,10 +92,11 @@ class OpenAIModel:
     """A model behind an OpenAI-compatible endpoint.
 
     It can be used from several event loops, also concurrently. Endpoints other than OpenAI's may
-    work without a key. Rate-limit errors reduce the concurrency for a while. If `total_timeout` is
-    None, it is three times `timeout`, at least 600 seconds. `cache` stores answers by model,
-    endpoint, prompt and content. (Calls are made at temperature 0 unless an option says otherwise.)
-    Subclasses with a fixed price per call, whatever the model's name, set `PRICE`.
+    work without a key. Rate-limit errors reduce the concurrency for a while. All attempts
+    of one call together may take three times `timeout`, at least 600 seconds. `cache` stores
+    answers by model, endpoint, prompt and content. (Calls are made at temperature 0 unless an
+    option says otherwise.) Subclasses with a fixed price per call, whatever the model's name, set
+    `PRICE`.
 
     Args:
         model: The model's name at the endpoint.
@@ -118,27 +110,14 @@ class OpenAIModel:
         *,
         base_url: Annotated[
             str | None,
-            Meta(
-                description="URL of the endpoint, or several: URL,URL (default "
-                "$OPENAI_BASE_URL, else OpenAI)."
-            ),
+            Meta(description="URL of the endpoint (default $OPENAI_BASE_URL, else OpenAI)."),
         ] = None,
         api_key_env: Annotated[
             str, Meta(description="Environment variable with the API key.")
         ] = "OPENAI_API_KEY",
         concurrency: ConcurrencyOption = 16,
         timeout: AttemptTimeoutOption = 120.0,
-        total_timeout: Annotated[
-            float | None,
-            Meta(description="Timeout of all attempts of one call together, in seconds."),
-        ] = None,
         retries: RetriesOption = 5,
-        patience: Annotated[
-            float,
-            Meta(
-                gt=0, description="Seconds without any successful reply after which the run stops."
-            ),
-        ] = PATIENCE,
         max_pixels: MaxPixelsOption = PIXEL_BUDGET,
         prices: Annotated[
             str | None,
@@ -165,10 +144,7 @@ class OpenAIModel:
     ) -> None:
         self.model = model
         self.reasoning_effort, self.image_detail = reasoning_effort, image_detail
-        total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
-        self.endpoint = make_endpoint(
-            base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience
-        )
+        self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, retries)
         self.ledger = Ledger(self.PRICE or find_price(model, prices), budget_usd, name=model)
         self.cache = cache
         self.capabilities = EndpointCapabilities()
@@ -431,7 +407,8 @@ class OpenAIModel:
                 self._note(request, images, stats, error=str(error))
             raise
         choice, counts = completion.choices[0], _counts(completion, messages, images)
-        cost = booking.settle(counts.prompt_tokens, counts.reply_tokens, len(images))
+        tokens_used = counts.prompt_tokens, counts.reply_tokens
+        cost = booking.settle(*tokens_used, len(images), counts.cached_tokens)
         self._note(
             request,
             images,
@@ -570,115 +547,6 @@ class OpenAIModel:
             f"{_CACHE_FORMAT} {self.name} {self.endpoint.origin} {prompt} {max_tokens} {form}"
         )
         return content_hash(settings, *parts)
-
-
-class Endpoints(Endpoint):
-    """Several endpoints of the same model; a call goes to the one with the lowest load relative to
-    its limit.
-
-    The concurrency is divided evenly among them. A call that fails at one endpoint is tried at the
-    others. An endpoint that cannot serve at all is skipped, with a warning. Once a minute, one call
-    tries it again, so that long-running services recover.
-    """
-
-    def __init__(
-        self, urls: Sequence[str], api_key_env: str, concurrency: int, *settings: Any
-    ) -> None:
-        super().__init__(urls[0], api_key_env, concurrency, *settings)
-        share = -(-concurrency // len(urls))
-        self._all = [Endpoint(url, api_key_env, share, *settings) for url in urls]
-        self.origin = ",".join(sorted(endpoint.base_url for endpoint in self._all))
-        self._left_out: dict[str, float] = {}  # end of the pause, by time.monotonic()
-        self._under_way: Counter[str] = Counter()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Running calls and monotonic times are only valid in this process.
-        return {**super().__getstate__(), "_left_out": {}, "_under_way": Counter()}
-
-    async def send(
-        self, body: Callable[[], bytes], booking: Booking, stats: RequestStats
-    ) -> Completion:
-        """Returns the answer of one of the endpoints; raises the last endpoint's error."""
-        return await self._anywhere(lambda endpoint: endpoint.send(body, booking, stats))
-
-    async def post(
-        self,
-        path: str,
-        body: bytes,
-        read: Callable[[bytes], _T | None],
-        booking: Booking,
-        stats: RequestStats,
-    ) -> _T:
-        """Sends a request to another path, as `send` does."""
-        return await self._anywhere(
-            lambda endpoint: endpoint.post(path, body, read, booking, stats)
-        )
-
-    async def _anywhere(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> _T:
-        tried: set[str] = set()
-        while True:
-            there = [
-                one
-                for one in self._all
-                if one.base_url not in tried and self._may_serve(one.base_url)
-            ] or self._all[:1]
-            chosen = min(
-                there,
-                key=lambda one: (one.base_url not in self._left_out, self._under_way[one.base_url]),
-            )
-            url = chosen.base_url
-            self._under_way[url] += 1
-            try:
-                answer = await ask(chosen)
-            except (EndpointError, TransportError, CallTimeoutError) as error:
-                is_out = url in self._left_out
-                if is_out or (isinstance(error, EndpointError) and len(there) > 1):
-                    self._left_out[url] = time.monotonic() + LEFT_OUT
-                    if not is_out:
-                        _log.warning("%s is temporarily not used: %s", chosen.place, error)
-                if len(there) == 1:
-                    raise
-                tried.add(url)
-            else:
-                if self._left_out.pop(url, None) is not None:
-                    _log.info("%s recovered", chosen.place, extra=FOR_USERS)
-                self.reached = self.answered = True
-                return answer
-            finally:
-                self._under_way[url] -= 1
-
-    def _may_serve(self, url: str) -> bool:
-        """Returns whether a call may use the endpoint; after a pause, only one call at a time may
-        try it.
-        """
-        until = self._left_out.get(url)
-        return until is None or (time.monotonic() >= until and not self._under_way[url])
-
-    async def why_unreachable(self) -> str:
-        """Returns why no endpoint can be reached; empty if one can."""
-        reasons = await asyncio.gather(*(endpoint.why_unreachable() for endpoint in self._all))
-        return "; ".join(reasons) if all(reasons) else ""
-
-    async def models(self) -> bytes:
-        """Returns the model list of the first endpoint that has one."""
-        for endpoint in self._all:
-            if listed := await endpoint.models():
-                return listed
-        return b""
-
-
-def make_endpoint(base_url: str | None, *settings: Any) -> Endpoint:
-    """Makes the endpoint of a URL, or of several comma-separated URLs; settings as of Endpoint."""
-    urls = [
-        url.strip()
-        for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",")
-        if url.strip()
-    ]
-    return (
-        Endpoints(urls, *settings)
-        if len(urls) > 1
-        else Endpoint(urls[0] if urls else None, *settings)
-    )
 
 
 def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:

@@ -30,7 +30,7 @@ from prill.errors import (
 )
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Ledger, Price
-from prill.models.local.embedded_weights import adapter_gguf, bundled_gguf, eight_bit_gguf
+from prill.models.local.embedded_weights import adapter_gguf, bundled_gguf
 from prill.models.options import CacheOption, RepetitionPenalty, Temperature, TopK, TopP
 from prill.models.replies import GivenReply, ReplyFormat, WordFormat
 from prill.models.request import sampling_options
@@ -53,9 +53,7 @@ class EmbeddedModel:
 
     Servers start with the first call and end with the process. The bundled model gets one server
     with one thread per core: the threads of one server busy-wait for each other, which becomes very
-    slow when another program needs a core. The 4-bit weights are converted once to 8 bits in
-    prill's cache folder, because llama.cpp is faster with them. A custom model is used unchanged,
-    by one server with all cores but one.
+    slow when another program needs a core. A custom model gets one server with all cores but one.
 
     Raises:
         UsageError: A file does not exist, or the adapter does not fit the model.
@@ -108,7 +106,7 @@ class EmbeddedModel:
     @property
     def _plain_name(self) -> str:
         tuned = f"+{Path(self.adapter).resolve().stem}" if self.adapter else ""
-        return f"embedded/{Path(self.gguf).stem}{'-as-Q8_0' if self._small else ''}{tuned}"
+        return f"embedded/{Path(self.gguf).stem}{tuned}"
 
     @property
     def concurrency(self) -> int:
@@ -172,8 +170,8 @@ class EmbeddedModel:
         with _starting:
             if self._clients:
                 return
-            gguf, adapter = self._weights(), str(self._adapter_file or "")
-            urls = [f"{_server(gguf, adapter, threads, number)}/v1" for number in range(count)]
+            adapter = str(self._adapter_file or "")
+            urls = [f"{_server(self.gguf, adapter, threads, n)}/v1" for n in range(count)]
             self._load = [0] * count
             clients = [self._client(url) for url in urls]
             for client in clients:
@@ -181,22 +179,14 @@ class EmbeddedModel:
                 client.capabilities = clients[0].capabilities
             self._clients = clients
 
-    def _weights(self) -> str:
-        """Returns the file that is served."""
-        return str(eight_bit_gguf(self.gguf)) if self._small else self.gguf
-
     def _client(self, url: str) -> OpenAIModel:
         # A prompt of 4,096 tokens takes about 30 s on a slow core, and other calls are queued
         # before it.
         name = self._plain_name
-        limits: dict[str, Any] = {
-            "concurrency": 1,
-            "timeout": 600.0,
-            "total_timeout": 1800.0,
-            "patience": 3600.0,
-        }
+        limits: dict[str, Any] = {"concurrency": 1, "timeout": 600.0}
         kind = _WordFirst if self._small else _Embedded
         model = kind(name, base_url=url, cache=self._cache, **limits)
+        model.endpoint.patience = 3600.0
         # Cached replies must not depend on the port, so the key uses the file's name and size,
         # which are enough to distinguish models.
         model.endpoint.origin = f"{name} {Path(self.gguf).stat().st_size}"

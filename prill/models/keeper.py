@@ -26,7 +26,7 @@ from typing import IO
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 GLANCE = 0.5  # seconds between checks of the command
 GENTLE = 15.0  # seconds between SIGTERM and SIGKILL
-_LINES, _LINE, _TAIL = 15, 300, 64_000  # lines, characters and bytes of a log that are shown
+LINES, _LINE, _TAIL = 15, 300, 64_000  # lines, characters and bytes of a log that are shown
 
 
 def begin(
@@ -47,11 +47,14 @@ def begin(
 
 
 def last_lines(
-    log: IO[bytes], most: int = _LINES, *, since: int = 0, secret: str = ""
+    log: IO[bytes], most: int = LINES, *, since: int = 0, tail: int = _TAIL, secret: str = ""
 ) -> list[str]:
-    """Returns the last lines of a log after byte `since`, sanitised for display."""
+    """Returns the last lines of a log after byte `since`, sanitised for display.
+
+    At most `tail` bytes are read.
+    """
     size = os.fstat(log.fileno()).st_size
-    data = os.pread(log.fileno(), _TAIL, max(since, size - _TAIL))
+    data = os.pread(log.fileno(), tail, max(since, size - tail))
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", data.decode("utf-8", "replace"))
     text = text.replace(secret, "***") if secret else text
     lines = [

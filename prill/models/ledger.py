@@ -17,9 +17,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import UNSET, UnsetType
+
 from prill.config.toml import parse_toml
 from prill.errors import BudgetSpentError, UsageError
-from prill.io.shards import Packing, packed_for
 from prill.io.spending import SpendingFile
 from prill.types import Usage
 
@@ -116,71 +117,36 @@ def _table(path: str | None) -> dict[str, Price]:
 class Budget:
     """The US dollars that all models of a run may spend; None: no limit, only a record.
 
-    It is thread-safe, and is divided among the shards of a run.
+    It is thread-safe. It belongs to one process: an engine's workers cannot share it.
 
     Each call reserves its maximum cost before it is sent, until the actual cost is known. A call
     may start if its reservation fits into the rest, or if no other call is running and anything is
     left. A run can therefore spend its whole budget, and exceed it by at most the price of one
     call. `record` is the file that stores the spending across restarts, and `spent_usd` the amount
-    spent before. `whole` is the total budget if this object is a shard's part of it. In all parts
-    but the first (`is_strict`), the reservation of every call must fit.
+    spent before.
     """
 
     def __init__(
-        self,
-        usd: float | None,
-        *,
-        spent_usd: float = 0.0,
-        record: SpendingFile | None = None,
-        whole: float | None = None,
-        is_strict: bool = False,
+        self, usd: float | None, *, spent_usd: float = 0.0, record: SpendingFile | None = None
     ) -> None:
         if usd is not None and not usd >= 0:
             raise UsageError(f"the budget is {usd:g} US dollars; expected 0 or more")
         self.usd: Final = usd
         self.closed = False
-        self._whole, self._is_strict = whole, is_strict
         self._record = record
         self._lock = threading.Lock()
         self._covered = 0.0  # the amount that the record covers
         self._spent = spent_usd
         self._reserved, self._calls = 0.0, 0  # the running calls, and what they reserved
-        self._parts: dict[int, SpendingFile] = {}  # spending files of the shards, by number
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process gets the whole rest without a record, unless it judges a shard.
-        if (packing := packed_for()) is not None:
-            return self._part_for(packing)
-        return Budget, (self.usd,), {"spent_usd": self.spent_usd}
-
-    def __setstate__(self, state: dict[str, float]) -> None:
-        self._spent = state["spent_usd"]
-
-    def _part_for(self, packing: Packing) -> tuple[Any, ...]:
-        """Returns a shard's part of the remaining budget."""
-        shard = packing.shard
-        if self not in packing.budgets:
-            packing.budgets.append(self)
-        if self._record is None:
-            number = packing.budgets.index(self)
-            record = SpendingFile(packing.folder / f"{number}.spending.json").part(shard.number)
-        else:
-            self._record.lock()
-            record = self._record.part(shard.number)
-        with self._lock:
-            self._parts[shard.number] = record
-            rest = None if self.usd is None else max(0.0, self.usd - self._spent) / shard.count
-        return _part, (rest, record, self.usd, shard.number > 1)
-
-    def collect_shards(self) -> None:
-        """Adds the spending of finished shards; their open reservations count as spent."""
-        with self._lock:
-            self._spent += sum(part.read() or 0.0 for part in self._parts.values())
-            if self._record is not None and self._parts:
-                self._record.write(self._spent, self._reserved)
-            for part in self._parts.values():
-                part.clear()
-            self._parts.clear()
+        if self.usd is not None:
+            raise UsageError(
+                "workers of an engine cannot share a budget; leave it out, or judge shards "
+                "with a budget each",
+                parameters=("budget_usd",),
+            )
+        return Budget, (None,)
 
     @property
     def spent_usd(self) -> float:
@@ -196,15 +162,12 @@ class Budget:
         with self._lock:
             spent = self._spent
             if self.usd is not None:
-                fits = spent + self._reserved + usd <= self.usd
-                if spent >= self.usd or (self._is_strict and not fits and not self._calls):
-                    part = "" if self._whole is None else f"this shard's part of ${self.usd:g} of "
-                    whole = self.usd if self._whole is None else self._whole
+                if spent >= self.usd:
                     raise BudgetSpentError(
-                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); "
+                        f"the budget of ${self.usd:g} is used up (${spent:.4f} spent); "
                         "raise it to resume"
                     )
-                if self._calls and not fits:
+                if self._calls and spent + self._reserved + usd > self.usd:
                     return False
             self._reserved += usd
             self._calls += 1
@@ -230,26 +193,12 @@ class Budget:
             self._covered = self._record.keep(self.usd, self._spent, self._reserved, self._covered)
 
     def close(self) -> None:
-        """Ends the run of this budget and stores its spending, including its shards.
-
-        Open reservations count as spent.
-        """
+        """Ends the run of this budget and stores its spending; open reservations count as spent."""
         self.closed = True
-        self.collect_shards()
         if self._record is not None:
             with self._lock:
                 self._record.write(self._spent + self._reserved, 0.0)
             self._record.unlock()
-
-
-def _part(usd: float | None, record: SpendingFile, whole: float | None, is_strict: bool) -> Budget:
-    """Makes a shard's part of a budget.
-
-    Money that the shard spent before its process died counts.
-    """
-    return Budget(
-        usd, spent_usd=record.read() or 0.0, record=record, whole=whole, is_strict=is_strict
-    )
 
 
 _budgets: ContextVar[tuple[Budget, ...]] = ContextVar("prill_budgets", default=())
@@ -400,7 +349,13 @@ class Booking:
         self.lost += lost
         self._ledger.book(lost)
 
-    def settle(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
+    def settle(
+        self,
+        prompt_tokens: int,
+        completion_tokens: int,
+        images: int,
+        cached_tokens: int | UnsetType = UNSET,
+    ) -> Usage:
         """Records the cost of an answer, and of the lost attempts before it."""
         ledger = self._ledger
         usd = (
@@ -415,7 +370,7 @@ class Booking:
         ):
             ledger._scale = min(usd / self._expected, _MAX_SCALE)
         self._end(usd or 0.0)
-        usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
+        usage = Usage(1, prompt_tokens, completion_tokens, images, usd, UNSET, cached_tokens)
         ledger.book(usage)
         usage, self.lost = usage + self.lost, Usage()
         return usage
@@ -434,9 +389,10 @@ def usage_text(usage: Usage) -> str:
     cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     if usage.estimated_usd:
         cost += f" (${usage.estimated_usd:.4f} of it estimated, for calls without an answer)"
+    cached = f" ({usage.cached_tokens} of them cached)" if usage.cached_tokens else ""
     return (
         f"{usage.calls} call{'s' * (usage.calls != 1)}, "
-        f"{usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
+        f"{usage.prompt_tokens + usage.completion_tokens} tokens{cached}, {cost}"
     )
 
 
@@ -500,18 +456,47 @@ def metered() -> Iterator[Meter]:
         _meter.reset(token)
 
 
+@dataclass(slots=True)
+class CallStarts:
+    """Whether the calls of a task have started: none has while the first one waits for a slot."""
+
+    waiting: int = 0
+    begun: bool = False
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether a call waits for a free slot, and no call has started."""
+        return self.waiting > 0 and not self.begun
+
+
+_starts: ContextVar[CallStarts | None] = ContextVar("prill_call_starts", default=None)
+
+
+@contextmanager
+def watched_starts() -> Iterator[CallStarts]:
+    """Watches whether the calls made inside the block have started."""
+    starts = CallStarts()
+    token = _starts.set(starts)
+    try:
+        yield starts
+    finally:
+        _starts.reset(token)
+
+
 @contextmanager
 def queued() -> Iterator[Callable[[], None]]:
     """Marks a call as queued until the yielded function is called, and as running from then on."""
-    meter = _meter.get() or Meter()
+    meter, starts = _meter.get() or Meter(), _starts.get() or CallStarts()
     began = False
 
     def begin() -> None:
         nonlocal began
         meter.count(waiting=-1, running=1)
-        began = True
+        starts.waiting -= 1
+        began = starts.begun = True
 
     meter.count(waiting=1)
+    starts.waiting += 1
     try:
         yield begin
     finally:
@@ -519,3 +504,4 @@ def queued() -> Iterator[Callable[[], None]]:
             meter.count(running=-1)
         else:
             meter.count(waiting=-1)
+            starts.waiting -= 1

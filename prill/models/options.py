@@ -31,15 +31,22 @@ ConcurrencyOption = Annotated[int, Meta(ge=1, description="Maximum number of con
 AttemptTimeoutOption = Annotated[
     float, Meta(gt=0, description="Timeout of one attempt, in seconds.")
 ]
-MaxTokensOption = Annotated[int, Meta(ge=1, description="Maximum number of tokens in a reply.")]
+MAX_TOKENS = Meta(ge=1, description="Maximum number of tokens in a reply.")
+MaxTokensOption = Annotated[int, MAX_TOKENS]
+BatchOption = Annotated[int, Meta(ge=1, description="Maximum number of calls in one batch.")]
+DTYPE = Meta(
+    description="Data type: bfloat16, float16 or float32 (vLLM's default: that of the weights)."
+)
+ReasoningOption = Annotated[
+    bool, Meta(description="Ask for reasoning before the action, instead of the action alone.")
+]
 RetriesOption = Annotated[
     int, Meta(ge=0, description="Maximum number of retries after the first attempt.")
 ]
 MaxPixelsOption = Annotated[
     int,
     Meta(
-        ge=1,
-        description="Maximum number of pixels of a screenshot. Larger ones are scaled down.",
+        ge=1, description="Maximum number of pixels of a screenshot. Larger ones are scaled down."
     ),
 ]
 CacheOption = Annotated[DiskCache | None, Meta(description="Folder that caches replies for reuse.")]
@@ -66,4 +73,8 @@ TopK = Annotated[
 RepetitionPenalty = Annotated[
     float | None,
     Meta(gt=0, description="Penalty that divides the probability of repeated tokens; 1 for none."),
+]
+SamplingSeed = Annotated[int, Meta(description="Sampling seed.")]
+AttemptOption = Annotated[
+    int, Meta(ge=0, description="Number of the attempt at a task. It varies the samples.")
 ]

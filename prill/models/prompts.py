@@ -23,9 +23,11 @@ from string import ascii_lowercase
 
 from prill.errors import UsageError
 
-# Placeholder for the code in a message; the client draws another code for every call, so that no
-# page can know it.
+# Placeholder for the code in a message; the client draws another code for every run that is judged
+# or recorded, so that no page can know it.
 NONCE = "\ue000"
+# The code in worked examples, which are the same in all calls of a run.
+EXAMPLE_CODE = "example"
 _CODE_KEY = "PRILL_CODE_KEY"
 # As many codes as 32 bits can represent. Letters are used because models read two or three of them
 # as one token, but digits one by one.
@@ -61,6 +63,11 @@ class Prompt:
     def slots(self) -> frozenset[str]:
         """Returns the names of the placeholders."""
         return _find_slots(self.text)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Returns the authors of its turns."""
+        return tuple(role for role, _ in _split_turns(self.text))
 
     def fill(self, values: Mapping[str, str]) -> dict[str, str]:
         """Returns the turns (role -> text) with all placeholders filled.
@@ -101,7 +108,7 @@ def _split_turns(text: str) -> list[tuple[str, str]]:
 def load_prompt(package: str, name: str) -> Prompt:
     """Loads the prompt `prompts/<name>.md` of a package.
 
-    Example: `load_prompt("prill.evaluators", "web_text")`.
+    Example: `load_prompt("prill.evaluators.judges", "web_text")`.
     """
     file = resource_files(package) / "prompts" / f"{name}.md"
     if not file.is_file():
@@ -110,23 +117,20 @@ def load_prompt(package: str, name: str) -> Prompt:
 
 
 def prompt_set(
-    package: str,
-    names: Sequence[str],
-    main: Sequence[str],
-    files: str | Mapping[str, str] | None = None,
+    shipped: Mapping[str, Prompt], main: Sequence[str], files: str | Mapping[str, str] | None = None
 ) -> dict[str, Prompt]:
-    """Loads the prompts of a package by name; the user's files replace some of them.
+    """Returns prompts by name, some of them replaced by the user's files.
 
     `files` is a path that replaces the `main` prompts, or a table of names and paths. Raises
     UsageError for a file whose placeholders or turns differ from those of the prompt that it
     replaces.
     """
     own = dict.fromkeys(main, files) if isinstance(files, str) else dict(files or {})
+    names = tuple(shipped)
     if unknown := own.keys() - set(names):
         raise UsageError(
             f"unknown prompt {', '.join(sorted(unknown))}; expected one of {', '.join(names)}"
         )
-    shipped = {name: load_prompt(package, name) for name in names}
     return {
         name: _own_prompt(
             own[name],
@@ -149,7 +153,7 @@ def prompt_set(
 def _own_prompt(
     path: str, shipped: Prompt, needed: frozenset[str], allowed: frozenset[str]
 ) -> Prompt:
-    prompt = Prompt(shipped.name, _own_text(path))
+    prompt = Prompt(shipped.name, read_prompt(path))
     slots = ", ".join(f"{{{{ {slot} }}}}" for slot in sorted(needed))
     for found in _PLACE.finditer(prompt.text):
         if not _SLOT.fullmatch(found[0]):  # it would be sent to the model unchanged
@@ -176,7 +180,8 @@ def _own_prompt(
     return prompt
 
 
-def _own_text(path: str) -> str:
+def read_prompt(path: str) -> str:
+    """Reads a prompt file of the user. Raises UsageError."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_PROMPT + 1)
@@ -193,6 +198,7 @@ def _own_text(path: str) -> str:
 
 
 _secret: ContextVar[str | None] = ContextVar("prill_code_secret", default=None)
+_shared: ContextVar[list[str] | None] = ContextVar("prill_shared_code", default=None)
 
 
 @contextmanager
@@ -205,22 +211,64 @@ def same_codes(secret: str) -> Iterator[None]:
         _secret.reset(token)
 
 
+@contextmanager
+def shared_code(held: list[str]) -> Iterator[None]:
+    """Gives all calls inside blocks with the same list one code, so that servers reuse the prefix
+    that the calls have in common. The list holds the code, and is empty at first.
+
+    A code that a call's texts contain, because an agent wrote it down, is replaced by another.
+    """
+    token = _shared.set(held)
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+@contextmanager
+def code_of_run() -> Iterator[None]:
+    """Gives all calls inside the block one code; those of a judge about one run.
+
+    Codes that are derived from a secret stay by call: equal calls must be equal requests.
+    """
+    if _key():
+        yield
+        return
+    with shared_code([]):
+        yield
+
+
 def call_code(texts: Iterable[str]) -> str:
-    """Returns the code that replaces `NONCE` in one call's texts; it is random, so runs differ
-    slightly.
+    """Returns the code that replaces `NONCE` in one call's texts, within `shared_code` in those of
+    several calls.
+    """
+    held = _shared.get()
+    if held is None:
+        return _draw_code(texts)
+    texts = list(texts)
+    if not held or any(held[0] in text for text in texts):
+        held[:] = [_draw_code(texts)]
+    return held[0]
+
+
+def _draw_code(texts: Iterable[str]) -> str:
+    """Returns a new code; it is random, so runs differ slightly.
 
     If the environment variable PRILL_CODE_KEY is set, the code is derived from that secret and the
     texts: equal calls have equal codes, and still no page can know them. `same_codes` does the same
     with its own secret.
     """
-    key = _secret.get() or os.environ.get(_CODE_KEY)
-    if not key:
+    if not (key := _key()):
         return _letters(secrets.randbelow(_CODES))
     keyed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
     data = "\0".join(texts).encode("utf-8", "surrogatepass")
     return _letters(
         int.from_bytes(hashlib.blake2b(data, digest_size=16, key=keyed).digest()) % _CODES
     )
+
+
+def _key() -> str | None:
+    return _secret.get() or os.environ.get(_CODE_KEY)
 
 
 def _letters(number: int) -> str:
@@ -246,8 +294,8 @@ def quoted(name: str, text: str) -> str:
     """Returns the text between `[name code]` and `[/name code]`, without control and invisible
     characters.
 
-    The model's client draws a new code for every call, so no page can know it. A closing marker
-    inside the text is also escaped.
+    The model's client draws the code (`call_code`), so no page can know it. A closing marker inside
+    the text is also escaped.
     """
     text = clean(text).strip().replace(f"[/{name}", f"[ /{name}")
     return f"[{name} {NONCE}]\n{text}\n[/{name} {NONCE}]"

@@ -18,7 +18,7 @@ from prill.config.registry import (
     load_object,
     read_options,
 )
-from prill.config.values import PartConfig, get_name
+from prill.config.values import PartConfig
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
 from prill.protocols import LanguageModel
@@ -32,7 +32,10 @@ MODELS = {
         "a small model in this process (llama.cpp)",
         "prill.models.embedded:EmbeddedModel",
     ),
-    "local:DIR": ("a folder with a model for transformers", "prill.models.local.model:LocalModel"),
+    "local:MODEL": (
+        "a model of transformers in this process, from a folder or the Hugging Face Hub",
+        "prill.models.local.model:LocalModel",
+    ),
     "vllm:MODEL": (
         "a model served by a vLLM server that prill starts",
         "prill.models.vllm:VLLMModel",
@@ -81,15 +84,12 @@ def make_model(
     """Makes a language model by name, with its options.
 
     Args:
-        model: A name at an endpoint, `embedded`, `local:DIR`, `vllm:MODEL`, `package.module:Object`
-            or `file.py:Object` of your own, a table with `name` and options, a configuration, or a
-            model, which is returned unchanged.
+        model: A name at an endpoint, `embedded`, `local:MODEL`, `vllm:MODEL`, `file.py:Object` or
+            `package.module:Object` of your own, a table with `name` and options, a configuration,
+            or a model, which is returned unchanged.
         place: The path of the description, for messages.
         lax: Read numbers and booleans from text, for the command line.
         **options: The model's options. Those in a table take precedence.
-
-    Returns:
-        The model.
 
     Raises:
         OptionError: An option is unknown, missing or of the wrong type.
@@ -119,7 +119,7 @@ def make_model(
         return _covered(made, model)
     if kind != "embedded":
         name = model if kind == "NAME" else model.partition(":")[2]
-        options = {"path" if kind == "local:DIR" else "model": name, **options}
+        options = {"path" if kind == "local:MODEL" else "model": name, **options}
     return maker(**read(maker, options))  # type: ignore[no-any-return]
 
 
@@ -140,19 +140,6 @@ def _covered(model: Any, name: str) -> LanguageModel:
             "cost, or leave out the budget"
         )
     return model  # type: ignore[no-any-return]
-
-
-class AskingConfig(PartConfig):
-    """A part that may ask a model, whose options may be given next to the part's own."""
-
-    __slots__ = ()
-
-    @classmethod
-    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Returns the options of its model."""
-        if not asks_a_model(cls.registry.maker(str(table.get("name")))):
-            return {}
-        return ModelConfig.options_for({"name": get_name(table.get("model"))})
 
 
 def asks_a_model(maker: Maker) -> bool:
@@ -221,17 +208,6 @@ def _is_own(model: str) -> bool:
     )
 
 
-def make_run_model(model: ModelLike, usual: Mapping[str, Any]) -> LanguageModel:
-    """Makes the model of a run; a described one gets the `usual` options that it has and does not
-    set.
-    """
-    described = ModelConfig.read(model, "model")
-    if not isinstance(described, ModelConfig):
-        return make_model(model)
-    options = dict(described.mapping())
-    return make_model({key: usual[key] for key in model_options(options) if key in usual} | options)
-
-
 def price_table(model: ModelLike | None) -> str | None:
     """Returns the path of a described model's price table; None without one."""
     described = None if model is None else ModelConfig.read(model, "model")
@@ -251,16 +227,11 @@ def model_options(model: object) -> tuple[str, ...]:
 
 
 def reply_cache(folder: Any, place: str) -> DiskCache:
-    """Returns the reply cache in a folder; a cache is returned unchanged."""
-    return cache_in(folder, place, "replies.sqlite")
-
-
-def cache_in(folder: Any, place: str, name: str) -> DiskCache:
-    """Returns a named cache in a folder; a cache is returned unchanged. Raises OptionError."""
+    """Returns the reply cache in a folder; a cache is returned unchanged. Raises OptionError."""
     if isinstance(folder, DiskCache):
         return folder
     if not isinstance(folder, str | os.PathLike) or not folder:
         raise OptionError(
             f"{place}: expected the name of a folder, got {folder!r}", place.rpartition(".")[2]
         )
-    return DiskCache(Path(folder) / name)
+    return DiskCache(Path(folder) / "replies.sqlite")

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from prill.errors import UnparsableError
 from prill.protocols import Token
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
-_PERCENT = 100
+_PERCENT, _EVEN = 100, 50
 _THOUGHTS_END = "</think>"
 _MAX_LOGPROB = 0.01  # rounding can put a certain token's log-probability slightly above 0
 _REPEATED, _PERIOD = 600, 200  # characters at the end of a reply, and of what they repeat
@@ -43,7 +44,8 @@ class ReplyFormat:
 
     `max_chars` limits the free text if the endpoint enforces schemas. `tagged` requests two lines
     of text, as in arXiv 2404.06474. With `number`, the verdict is followed by an integer from 0 to
-    100 under that name; `number_means` describes it to the model.
+    100 under that name; `number_means` describes it to the model. `number_of` is the verdict whose
+    probability it is, and the opposite verdict: a number that contradicts them is unparsable.
     """
 
     text: str
@@ -53,6 +55,7 @@ class ReplyFormat:
     tagged: bool = False
     number: str | None = None
     number_means: str = ""
+    number_of: tuple[str, str] | None = None
 
     def json_schema(self) -> dict[str, Any]:
         """Returns the schema for structured output. The reasoning comes before the verdict."""
@@ -128,7 +131,11 @@ class ReplyFormat:
         for choice in self.choices:
             if word == _plain(choice):
                 fields = {self.text: _storable(last[1].strip()), self.verdict: choice}
-                return {**fields, self.number: self._percent(number)} if self.number else fields
+                return (
+                    {**fields, self.number: self._percent(number, choice)}
+                    if self.number
+                    else fields
+                )
         raise UnparsableError(
             f"{self.verdict} {excerpt(last[0])} is not one of {', '.join(self.choices)}"
         )
@@ -140,10 +147,11 @@ class ReplyFormat:
         found = list(re.finditer(tag, text, re.IGNORECASE | re.MULTILINE))
         return found[-1][1] if found else None
 
-    def _percent(self, value: object) -> str:
+    def _percent(self, value: object, choice: str) -> str:
         """Returns the number as digits.
 
-        Raises UnparsableError unless it is an integer from 0 to 100: 0.85 would be ambiguous.
+        Raises UnparsableError unless it is an integer from 0 to 100 (0.85 would be ambiguous) that
+        agrees with the verdict.
         """
         words = (
             str(value).strip(_DECORATION)
@@ -155,7 +163,14 @@ class ReplyFormat:
             raise UnparsableError(
                 f"{self.number} {excerpt(str(value))} is not an integer from 0 to 100"
             )
-        return str(int(match[1]))
+        percent = int(match[1])
+        yes, no = self.number_of or ("", "")
+        if (choice == yes and percent < _EVEN) or (choice == no and percent > _EVEN):
+            raise UnparsableError(
+                f"{self.number} {percent} contradicts {self.verdict} {choice}: it is "
+                f"{self.number_means}"
+            )
+        return str(percent)
 
     def _tagged(self, text: str) -> tuple[str, str, int] | None:
         tags = list(
@@ -203,9 +218,6 @@ class WordFormat:
 
     def write(self, verdict: str) -> str:
         """Returns the reply for a word.
-
-        Args:
-            verdict: The word.
 
         Returns:
             The word, or the object that contains it.
@@ -534,10 +546,12 @@ class ChatMessage(msgspec.Struct, frozen=True, gc=False):
 
 # Reasoning in the content, in the format of most models and of Mistral's. The opening tag may be in
 # the prompt (DeepSeek), and a truncated reply has no closing tag. JSON is never treated as
-# reasoning, because it may quote a page that contains "</think>".
+# reasoning, because it may quote a page that contains "</think>". Nor is `<reasoning>` that another
+# tag follows: a protocol asked for both.
 _THOUGHTS = (
     re.compile(
-        r"\s*(?:<(think|thinking|reasoning)>|(\[THINK\]))(?P<thoughts>.*?)(?:</\1>|\[/THINK\]|\Z)",
+        r"\s*(?!<reasoning>.*?</reasoning>\s*<\w)"
+        r"(?:<(think|thinking|reasoning)>|(\[THINK\]))(?P<thoughts>.*?)(?:</\1>|\[/THINK\]|\Z)",
         re.DOTALL,
     ),
     re.compile(r"(?!\s*[{\[])(?P<thoughts>.*?)</think>", re.DOTALL),
@@ -576,6 +590,15 @@ class TokenCounts(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
+    # {"cached_tokens": N} from OpenAI, vLLM, llama.cpp and others
+    prompt_tokens_details: Any = None
+
+    @property
+    def cached_tokens(self) -> int | UnsetType:
+        """Returns the tokens of the request that came from a cache; UNSET: not told."""
+        told = self.prompt_tokens_details
+        cached = told.get("cached_tokens") if isinstance(told, dict) else None
+        return cached if type(cached) is int and 0 <= cached <= self.prompt_tokens else UNSET
 
     @property
     def reply_tokens(self) -> int:
@@ -621,11 +644,14 @@ class Failure:
     begun: bool = False
 
 
-def decode_completion(data: bytes) -> Completion | Failure | None:
+def decode_completion(
+    data: bytes, hide: Callable[[str], str] = lambda text: text
+) -> Completion | Failure | None:
     """Decodes a chat-completions response.
 
     Returns a Failure if the response reports one, and None if the body is not such a response (for
     example a proxy's page). Invalid probabilities or counts are dropped, and the reply is kept.
+    `hide` masks secrets in the reply's texts; tokens that contain one are dropped.
     """
     completion: Completion | None
     try:
@@ -644,9 +670,28 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
             return _failure(error, words, begun=choice is not None)
         if choice is None:
             return None
-        if (counts := completion.usage) and not _is_count(counts):
-            return Completion(completion.choices)
-    return completion
+        counts = completion.usage if completion.usage and _is_count(completion.usage) else None
+        return Completion((_hidden(choice, hide),), counts)
+    return None
+
+
+def _hidden(choice: Choice, hide: Callable[[str], str]) -> Choice:
+    """Returns the choice with the secrets in its texts masked."""
+    message, logprobs = choice.message, choice.logprobs
+    texts = (
+        message.content,
+        message.refusal,
+        message.reasoning_content,
+        message.reasoning,
+        choice.finish_reason,
+    )
+    *parts, reason = (hide(text) if isinstance(text, str) else text for text in texts)
+    tokens = (logprobs and logprobs.content) or ()
+    spoken = "".join(token.token for token in tokens)
+    others = "\n".join(other.token for token in tokens for other in token.top_logprobs)
+    if (hide(spoken), hide(others)) != (spoken, others):
+        logprobs = None
+    return Choice(ChatMessage(*parts), reason, logprobs)
 
 
 # Finish reasons of replies that the endpoint aborted; the partial text is not an answer.
@@ -732,11 +777,11 @@ def _counts(record: object) -> TokenCounts | None:
     numbers = [
         int(n) for n in counts if type(n) is int or (isinstance(n, float) and n.is_integer())
     ]
-    return (
-        TokenCounts(*numbers)
-        if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers))
-        else None
-    )
+    if len(numbers) != len(counts):
+        return None
+    prompt, completion, all_tokens = numbers
+    read = TokenCounts(prompt, completion, all_tokens, record.get("prompt_tokens_details"))
+    return read if _is_count(read) else None
 
 
 def _is_count(counts: TokenCounts) -> bool:

@@ -302,13 +302,9 @@ TOKENS_PER_IMAGE = 1_200
 # llama.cpp. `n_ctx_train` is the window of the training; a server that was started with a smaller
 # one says so when it rejects a request.
 _FIELDS = (
-    "max_model_len",
-    "n_ctx",
-    "context_length",
-    "context_window",
-    "max_context_length",
+    "max_model_len", "n_ctx", "context_length", "context_window", "max_context_length",
     "n_ctx_train",
-)
+)  # fmt: skip
 _PLACES = ("meta", "top_provider")
 _MIN_WINDOW = 128  # smaller values are not windows, but for example unset fields
 

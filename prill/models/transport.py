@@ -21,13 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 from weakref import WeakKeyDictionary
 
-from prill.errors import (
-    CallTimeoutError,
-    EndpointError,
-    TransportError,
-    UnscoredError,
-    UsageError,
-)
+from prill.errors import CallTimeoutError, EndpointError, TransportError, UnscoredError, UsageError
 from prill.io.shards import packed_for
 from prill.models.flow_control import AdaptiveLimiter, CircuitBreaker
 from prill.models.ledger import Booking, queued
@@ -50,9 +44,21 @@ _MAX_SECONDS = 86_400.0
 MAX_ANSWER = 64 << 20
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # hosts that expect the key in a different header
 UNREACHABLE_AFTER = 3  # maximum attempts at a server that has never answered
-PATIENCE = 300.0  # seconds
+PATIENCE = 300.0  # seconds without any response after which a run ends
 # base URL, key, concurrency, timeout, patience: endpoints with equal settings share a connection
 _Settings = tuple[str, str, int, float, float]
+
+
+# When each request that waits for its answer was sent, on the monotonic clock.
+_waiting: dict[object, float] = {}
+
+
+def calls_waiting() -> tuple[int, float]:
+    """Returns the number of requests that wait for an answer, and the age in seconds of the
+    oldest.
+    """
+    sent = list(_waiting.values())
+    return len(sent), time.monotonic() - min(sent) if sent else 0.0
 
 
 _WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
@@ -168,51 +174,32 @@ def _url(base: str, path: str) -> URL:
 class Endpoint:
     """Sends request bodies to `/chat/completions`. Each event loop has its own connections.
 
-    `timeout` limits one attempt and `total_timeout` all attempts, in seconds; `retries` is the
-    number of attempts after the first; `patience` is that of `CircuitBreaker`.
+    `timeout` limits one attempt, in seconds, and `retries` the attempts after the first. The
+    attribute `total_timeout` limits all attempts of a call, and `patience` is that of
+    `CircuitBreaker`.
     """
 
     def __init__(
-        self,
-        base_url: str | None,
-        api_key_env: str,
-        concurrency: int,
-        timeout: float,
-        total_timeout: float,
-        retries: int,
-        patience: float = PATIENCE,
+        self, base_url: str | None, api_key_env: str, concurrency: int, timeout: float, retries: int
     ) -> None:
         self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
         self.origin = self.base_url  # identifies the endpoint in cache keys
         self.api_key_env = api_key_env
         self.concurrency = concurrency
-        self.timeout, self.total_timeout, self.retries, self.patience = (
-            timeout,
-            total_timeout,
-            retries,
-            patience,
-        )
+        self.timeout, self.total_timeout, self.retries = timeout, max(600.0, 3 * timeout), retries
+        self.patience = max(PATIENCE, timeout)
         self.reached = self.answered = False
         _check_url(self.base_url)
         if concurrency < 1:
             raise UsageError(f"concurrency is {concurrency}; expected at least 1")
-        if (
-            not 0 < timeout < _MAX_SECONDS
-            or not total_timeout > 0
-            or not patience > 0
-            or retries < 0
-        ):
+        if not 0 < timeout < _MAX_SECONDS or retries < 0:
             raise UsageError(
-                f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience "
-                f"{patience:g} and retries {retries}; expected times above 0 (seconds, less "
-                f"than {_MAX_SECONDS:g} for one attempt), and 0 or more retries"
+                f"timeout is {timeout:g} and retries {retries}; expected seconds above 0 and below "
+                f"{_MAX_SECONDS:g}, and 0 or more retries"
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        packing = packed_for()
-        return vars(self) | (
-            {"concurrency": packing.shard.share(self.concurrency)} if packing else {}
-        )
+        return {**vars(self), "concurrency": -(-self.concurrency // (packed_for() or 1))}
 
     @property
     def place(self) -> str:
@@ -336,6 +323,7 @@ class Endpoint:
                 start = loop.time()
                 stats.attempts += 1
                 is_open = True
+                _waiting[begin] = time.monotonic()
                 try:
                     answer = await ask(connection, body())
                     is_open = False  # the caller records the cost
@@ -346,6 +334,7 @@ class Endpoint:
                         is_open = False
                     raise
                 finally:
+                    del _waiting[begin]
                     stats.seconds += loop.time() - start
                     if is_open:  # sent without an answer, also if the caller cancelled it
                         booking.lose()
@@ -460,7 +449,7 @@ class Endpoint:
         )
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
-        completion = decode_completion(data)
+        completion = decode_completion(data, self.hide_key)
         if isinstance(completion, Failure):
             self.reached = True
             raise self._status(
@@ -598,6 +587,14 @@ class Endpoint:
         """Returns the message with the key masked, including a truncated key at its end."""
         return without_key(message, os.environ.get(self.api_key_env, ""))
 
+    def hide_key(self, text: str) -> str:
+        """Returns the text of a reply with the key masked.
+
+        A reply may end with the first letters of a key by chance, so only half of it counts.
+        """
+        key = os.environ.get(self.api_key_env, "")
+        return without_key(text, key, max(_MIN_KEY, len(key) // 2))
+
     def _describe_error(self, error: BaseException) -> str:
         """Returns a connection error's text without the URL, which may contain a key or the proxy's
         password.
@@ -714,12 +711,14 @@ def cannot_pay(status: int, message: str) -> bool:
     return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
 
 
-def without_key(message: str, key: str) -> str:
-    """Returns the message with the key masked, including a truncated key at its end."""
+def without_key(message: str, key: str, least: int = _TELLING) -> str:
+    """Returns the message with the key masked, including one at its end that is truncated to at
+    `least` so many characters.
+    """
     if len(key) < _MIN_KEY or key.lower() in _NO_KEYS:
         return message
     message = message.replace(key, "***")
-    cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)
+    cut = next((n for n in range(len(key) - 1, least - 1, -1) if message.endswith(key[:n])), 0)
     return f"{message[:-cut]}***" if cut else message
 
 

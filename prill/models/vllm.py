@@ -38,8 +38,9 @@ from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, register_server, register_user
 from prill.models.ledger import Booking, Price, queued
-from prill.models.local.trained import expect_model, expect_trained
+from prill.models.local.trained import expect_trained, find_model
 from prill.models.options import (
+    DTYPE,
     AdapterOption,
     AttemptTimeoutOption,
     CacheOption,
@@ -61,6 +62,23 @@ _POLL = 0.25
 _MAX_HEADER = 100_000_000  # bytes; the limit of safetensors itself
 # Module names of the vision encoder and its connector in transformers' vision-language models.
 _VISION = re.compile(r"\.(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)\.")
+# The logged signs that vLLM 0.32 serves an adapter without some of its weights
+# (vllm/lora/model_manager.py). The first two name the layer.
+_NOT_TAKEN = (
+    re.compile(r"(?i)punicawrapper.* (?P<layer>[\w.]+) will be ignored"),
+    re.compile(r"(?i)lora target module (?P<layer>[\w.]+).* will be ignored"),
+    re.compile(r"(?i)(?=.*lora)(?=.*(tower|connector)).*(will be ignored|disabl)"),
+)
+# Layers that vLLM merges from others, by the names of their parts.
+_MERGED = {
+    "qkv_proj": {"q_proj", "k_proj", "v_proj"},
+    "gate_up_proj": {"gate_proj", "up_proj"},
+    "merged_proj": {"gate_proj", "dense_h_to_4h"},
+}
+# The last line of a traceback, behind what vLLM's log puts before it; or argparse's. The first one
+# is the cause of the others.
+_ERROR = re.compile(r"^(\([^)]*\) *)?(ERROR [^\]]*\] *)?[\w.]*(Error|Exception)\b: *\S|: error: ")
+_LOG = 16_000_000  # bytes of a log that are read
 # LoRA ranks that vLLM supports.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -85,13 +103,7 @@ class VLLMModel(OpenAIModel):
         model: str,
         *,
         adapter: AdapterOption = None,
-        dtype: Annotated[
-            str | None,
-            Meta(
-                description="Data type: bfloat16, float16 or float32 (default: that of the "
-                "weights)."
-            ),
-        ] = None,
+        dtype: Annotated[str | None, DTYPE] = None,
         max_model_len: Annotated[
             int | None, Meta(ge=1, description="Context window in tokens (default: the model's).")
         ] = None,
@@ -117,7 +129,8 @@ class VLLMModel(OpenAIModel):
         repetition_penalty: RepetitionPenalty = None,
         cache: CacheOption = None,
     ) -> None:
-        folder = _model_folder(model)
+        folder = find_model(model)
+        folder = folder and folder.resolve()
         name = f"vllm/{folder.name if folder else model}"
         settings: dict[str, object] = {
             "served_model_name": name,
@@ -139,9 +152,8 @@ class VLLMModel(OpenAIModel):
                 "max_lora_rank": _rank(Path(adapter)),
             }
             # Without it, vLLM ignores an adapter's weights in the vision encoder and only logs it.
-            settings |= (
-                {"enable_tower_connector_lora": True} if _adapts_vision(Path(adapter)) else {}
-            )
+            if any(_VISION.search(layer) for layer in _adapted_layers(Path(adapter))):
+                settings["enable_tower_connector_lora"] = True
         options = (*_flags(settings), *_split_options(serve_options))
         served = str(folder) if folder else model
         command = (*_vllm(serve_python, served), *_flags({"host": _HOST}), *options)
@@ -151,7 +163,6 @@ class VLLMModel(OpenAIModel):
             base_url=f"http://{_HOST}/v1",
             concurrency=concurrency,
             timeout=timeout,
-            total_timeout=(retries + 1) * timeout,
             retries=retries,
             max_pixels=max_pixels,
             image_format=image_format,
@@ -161,11 +172,12 @@ class VLLMModel(OpenAIModel):
             repetition_penalty=repetition_penalty,
             cache=cache,
         )
+        self.endpoint.total_timeout = (retries + 1) * timeout
         weights = " ".join(
             fingerprint(path) for path in (folder, adapter and Path(adapter)) if path
         )
         origin = f"vllm {served} {weights} {options}"
-        server = shared_server(command, name, start_timeout)
+        server = shared_server(command, name, start_timeout, adapter)
         register_server(server)
         self.endpoint = _ServedEndpoint(server, origin, self.endpoint)
 
@@ -216,8 +228,10 @@ class Server:
     before one starts, idle ones are stopped. `share` is the fraction in the command.
     """
 
-    def __init__(self, command: tuple[str, ...], name: str, timeout: float) -> None:
-        self.command, self.name, self.timeout = command, name, timeout
+    def __init__(
+        self, command: tuple[str, ...], name: str, timeout: float, adapter: str | None
+    ) -> None:
+        self.command, self.name, self.timeout, self.adapter = command, name, timeout, adapter
         self.share = _share(command)
         self.key = secrets.token_urlsafe(24)
         self._lock = threading.Lock()
@@ -231,7 +245,7 @@ class Server:
                 "each process would start a vLLM server of its own; start one with `vllm "
                 "serve`, and give its base URL"
             )
-        return shared_server, (self.command, self.name, self.timeout)
+        return shared_server, (self.command, self.name, self.timeout, self.adapter)
 
     async def ready(self) -> str:
         """Returns the base URL once the server answers; the first caller starts the server.
@@ -302,6 +316,7 @@ class _Run:
             free.bind((_HOST, 0))
             port = free.getsockname()[1]
         self.name, self.timeout, self._key = server.name, server.timeout, server.key
+        self._adapter = server.adapter
         self.base_url = f"http://{_HOST}:{port}/v1"
         self.is_settled = threading.Event()
         self._failure = ""
@@ -328,20 +343,28 @@ class _Run:
         if not self.end.alive and not self._failure:
             self._failure = "the server was stopped"
         if not self._failure and (code := self._process.poll()) is not None:
-            self._failure = f"vLLM exited with status {code}{self._last_output()}"
+            self._failure = f"vLLM exited with status {code}{self._kept_log()}"
         if self._failure:
             raise EndpointError(f"{self.name}: {self._failure}")
 
     def look(self, seconds: float) -> bool:
         """Waits some seconds; returns whether the start has ended: ready, exited, or timed out."""
-        if self._process.poll() is None and not self._answers():
-            if seconds < self.timeout:
-                return False
-            self._failure = (
-                f"vLLM was not ready after {self.timeout:g} s (start_timeout sets the "
-                f"limit){self._last_output()}"
-            )
-            self.end()
+        if self._process.poll() is None:
+            if not self._answers():
+                if seconds < self.timeout:
+                    return False
+                self._failure = (
+                    f"vLLM was not ready after {self.timeout:g} s (start_timeout sets the "
+                    f"limit){self._kept_log()}"
+                )
+            elif self._adapter and (sign := _not_taken(self._output(), Path(self._adapter))):
+                self._failure = (
+                    f"vLLM does not serve the adapter {self._adapter} whole: it logged "
+                    f"{sign!r}. Train an adapter of the language model alone (targets), or merge "
+                    "it into the model"
+                )
+            if self._failure:
+                self.end()
         self.is_settled.set()
         return True
 
@@ -368,8 +391,26 @@ class _Run:
         except (OSError, ValueError):  # closed by another thread
             return []
 
-    def _last_output(self) -> str:
-        return keeper.last_output(self.last_lines())
+    def _output(self) -> list[str]:
+        """Returns the whole log, sanitised for display."""
+        return keeper.last_lines(self._log, sys.maxsize, tail=_LOG, secret=self._key)
+
+    def _kept_log(self) -> str:
+        """Keeps the log in a file; returns the end of a message: its path, the first error and the
+        last lines.
+        """
+        lines = self._output()
+        if not lines:
+            return keeper.last_output(lines)
+        with tempfile.NamedTemporaryFile(prefix="prill-vllm-", suffix=".log", delete=False) as kept:
+            data = os.pread(self._log.fileno(), _LOG, 0)
+            kept.write(data.replace(self._key.encode(), b"***"))
+        first = next((line for line in lines if _ERROR.search(line)), "")
+        return (
+            f"; its log is in {kept.name}"
+            + (f"; the first error in it: {first}" if first else "")
+            + keeper.last_output(lines[-keeper.LINES :])
+        )
 
 
 def _watch_start(run_of: Callable[[], _Run | None]) -> None:
@@ -411,12 +452,14 @@ _sharing = threading.Lock()
 _turns = threading.Lock()
 
 
-def shared_server(command: tuple[str, ...], name: str, timeout: float) -> Server:
+def shared_server(
+    command: tuple[str, ...], name: str, timeout: float, adapter: str | None
+) -> Server:
     """Returns the server with these settings, shared by all callers."""
     with _sharing:
         server = _servers.get((command, name))
         if server is None:
-            server = _servers[command, name] = Server(command, name, timeout)
+            server = _servers[command, name] = Server(command, name, timeout, adapter)
         return server
 
 
@@ -431,18 +474,6 @@ def fingerprint(path: Path) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def _model_folder(model: str) -> Path | None:
-    """Returns the model's folder; None for a name that vLLM downloads.
-
-    Raises UsageError for a folder without a model.
-    """
-    folder = Path(model).expanduser().resolve()
-    if not folder.is_dir() and not model.startswith(("/", ".", "~")):
-        return None
-    expect_model(folder, model)
-    return folder
-
-
 def _rank(adapter: Path) -> int:
     """Returns the LoRA rank to reserve in vLLM. Raises UsageError."""
     expect_trained(adapter)
@@ -455,21 +486,44 @@ def _rank(adapter: Path) -> int:
         ) from None
 
 
-def _adapts_vision(adapter: Path) -> bool:
-    """Returns whether a PEFT adapter has weights for the vision encoder or its connector.
+def _adapted_layers(adapter: Path) -> list[str]:
+    """Returns the names of the weights of a PEFT adapter, from the header of its file.
 
-    The names in the file's header are checked. Raises UsageError for an incomplete file.
+    Raises UsageError for an incomplete file.
     """
     path = adapter / "adapter_model.safetensors"
     if not path.exists():
-        return False
+        return []
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            names = json.loads(file.read(min(length, _MAX_HEADER)))
-        return any(_VISION.search(name) for name in names)
+            return list(json.loads(file.read(min(length, _MAX_HEADER))))
     except (OSError, ValueError, TypeError, RecursionError):
         raise UsageError(f"{path}: incomplete safetensors file") from None
+
+
+def _not_taken(log: Sequence[str], adapter: Path) -> str | None:
+    """Returns the line of a server's log that says that it left out weights of the adapter.
+
+    vLLM writes such lines also of layers that the adapter does not change.
+    """
+    changed = _adapted_layers(adapter)
+    eyes = [layer for layer in changed if _VISION.search(layer)]
+    for line in log:
+        found = next(filter(None, (sign.search(line) for sign in _NOT_TAKEN)), None)
+        if found is None:
+            continue
+        layer = found.groupdict().get("layer")
+        if layer is None:
+            if eyes:
+                return line
+            continue
+        last = layer.rpartition(".")[2]
+        names = _MERGED.get(last, {last})
+        own = eyes if _VISION.search(f".{layer}.") else [x for x in changed if x not in eyes]
+        if any(x.partition(".lora_")[0].rpartition(".")[2] in names for x in own):
+            return line
+    return None
 
 
 def _vllm(python: str | None, model: str) -> tuple[str, ...]:

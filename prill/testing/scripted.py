@@ -78,9 +78,6 @@ class ReplayEnvironment:
     The episode ends with the last state.
 
     `actions` holds the actions since the last reset, `closed` whether it was closed.
-
-    Args:
-        trajectory: The recorded trajectory.
     """
 
     def __init__(self, trajectory: Trajectory) -> None:

@@ -1,13 +1,14 @@
-"""Numbered decisions of a session, with undo and conflict detection."""
+"""Decisions of one person that are written at once, with undo and conflict detection."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from prill.errors import UsageError
 
-_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -16,60 +17,91 @@ class ConflictError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class SavedDecision(Generic[_K, _T]):
-    """A decision about the item `key`: its number, and the number and decision that it replaced."""
-
-    key: _K
+class _Saved(Generic[_T]):
+    id: str
     version: int
     version_before: int
     before: _T | None
 
 
-class History(Generic[_K, _T]):
-    """The decisions saved since the server started.
+class Decisions(Generic[_T]):
+    """The newest decision of each id, and those of this session, numbered.
 
-    The version of an item is the number of its newest decision; 0: none yet.
+    The version of an id is the number of its newest decision of this session; 0: none yet.
+
+    Args:
+        now: The decisions of earlier sessions, by id.
+        write: Writes a decision durably; None takes the one of this id back. It raises UsageError
+            if that is impossible.
+        words: Describes a decision, for messages.
     """
 
-    def __init__(self) -> None:
-        self._saved: list[SavedDecision[_K, _T]] = []
-        self._versions: dict[_K, int] = {}
+    def __init__(
+        self,
+        now: dict[str, _T],
+        write: Callable[[str, _T | None], object],
+        words: Callable[[_T], str],
+    ) -> None:
+        self.now = now
+        self._write = write
+        self._words = words
+        self._saved: list[_Saved[_T]] = []
+        self._versions: dict[str, int] = {}
         self._numbered = 0
+        self._writing = asyncio.Lock()
 
-    def version(self, key: _K) -> int:
-        """Returns the number that a page must send to replace the decision about an item."""
-        return self._versions.get(key, 0)
+    @property
+    def written(self) -> int:
+        """Returns the number of decisions of this session."""
+        return len(self._saved)
 
-    def is_current(self, key: _K, version: int | None) -> bool:
-        """Returns whether a page with this version shows the current decision; None skips the
-        check.
+    def version(self, id: str) -> int:
+        """Returns the number that a page must send to replace the decision of an id."""
+        return self._versions.get(id, 0)
+
+    async def save(self, id: str, version: int | None, make: Callable[[_T | None], _T]) -> None:
+        """Saves what `make` returns for the decision before; `version` None replaces any.
+
+        Raises ConflictError if another page has saved one meanwhile, and UsageError if it cannot
+        be written.
         """
-        return version is None or version == self.version(key)
+        async with self._writing:
+            before = self.now.get(id)
+            record = make(before)
+            if version not in (None, self.version(id)):
+                if before == record:  # the response to an earlier request was lost
+                    return
+                saved = "undone" if before is None else f"saved as {self._words(before)}"
+                raise ConflictError(f"It was {saved} on another page meanwhile.")
+            await self._put(id, record)
+            self._numbered += 1
+            self._saved.append(_Saved(id, self._numbered, self.version(id), before))
+            self._versions[id] = self._numbered
 
-    def add(self, key: _K, before: _T | None) -> None:
-        """Records a decision that was saved."""
-        self._numbered += 1
-        self._saved.append(SavedDecision(key, self._numbered, self.version(key), before))
-        self._versions[key] = self._numbered
+    async def undo(self, version: int | None = None) -> tuple[str, _T] | None:
+        """Undoes the decision of this number, or the last one of this session.
 
-    def find(self, version: int | None) -> SavedDecision[_K, _T] | None:
-        """Returns the decision of this number, or the newest of all.
-
-        The result is None if there is none, or it was undone.
-
-        Raises ConflictError if a newer one has replaced it.
+        Returns its id and the decision; None if there is nothing to undo. Raises as `save`.
         """
-        decision = next(
-            (decision for decision in reversed(self._saved) if version in (None, decision.version)),
-            None,
-        )
-        if decision is not None and decision.version != self.version(decision.key):
-            raise ConflictError(
-                "it was changed on another page meanwhile; open it to see the saved one"
+        async with self._writing:
+            one = next(
+                (one for one in reversed(self._saved) if version in (None, one.version)), None
             )
-        return decision
+            if one is None:
+                return None
+            if one.version != self.version(one.id):
+                raise ConflictError(
+                    "it was changed on another page meanwhile; open it to see the saved one"
+                )
+            undone = self.now[one.id]
+            await self._put(one.id, one.before)
+            self._saved.remove(one)
+            self._versions[one.id] = one.version_before
+            return one.id, undone
 
-    def drop(self, decision: SavedDecision[_K, _T]) -> None:
-        """Removes a decision that was undone."""
-        self._saved.remove(decision)
-        self._versions[decision.key] = decision.version_before
+    async def _put(self, id: str, record: _T | None) -> None:
+        await asyncio.to_thread(self._write, id, record)
+        if record is None:
+            self.now.pop(id, None)
+        else:
+            self.now[id] = record

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -30,31 +31,8 @@ _Request = TypeVar("_Request")
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A link to a page of the server; `href` is None on the page itself."""
-
-    name: str
-    href: str | None
-
-
 class Site(Protocol):
     """A page with its styles and scripts, and its routes."""
-
-    links: Sequence[Link]
-    """The pages of the server, for the navigation; empty if there is only one."""
-
-    @property
-    def name(self) -> str:
-        """Returns the page's name in the navigation."""
-        ...
-
-    @property
-    def command(self) -> str:
-        """Returns the command that printed the address, for messages to people who open another
-        one.
-        """
-        ...
 
     def files(self) -> Mapping[str, str]:
         """Returns the files that the browser loads, by name; "" is the page itself."""
@@ -96,10 +74,9 @@ _HEADERS = {
 
 
 @contextlib.asynccontextmanager
-async def serving(site: Site, port: int = 0, others: Sequence[Site] = ()) -> AsyncIterator[str]:
+async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
     """Serves the page for the duration of the block and yields its URL with a new token.
 
-    The `others` are below it, each at its name in lower case, and all of them link one another.
     `port` 0 lets the system choose.
 
     Raises UsageError if the port is in use.
@@ -109,10 +86,13 @@ async def serving(site: Site, port: int = 0, others: Sequence[Site] = ()) -> Asy
     listening = listen(_LOOPBACK, port)
     token = secrets.token_urlsafe(32)
     bound: int = listening.getsockname()[1]
-    # Paths contain the token, so requests are not logged.
+    # Paths contain the token, so requests are not logged, and malformed ones neither.
+    logger = logging.getLogger("prill.ui.serving")
+    logger.addFilter(_is_no_bad_request)
     runner = web.AppRunner(
-        application(site, bound, token, others),
+        application(site, bound, token),
         access_log=None,
+        logger=logger,
         handle_signals=False,
         shutdown_timeout=2,
     )
@@ -125,7 +105,13 @@ async def serving(site: Site, port: int = 0, others: Sequence[Site] = ()) -> Asy
         listening.close()
 
 
-def application(site: Site, port: int, token: str, others: Sequence[Site] = ()) -> web.Application:
+def _is_no_bad_request(record: logging.LogRecord) -> bool:
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def application(site: Site, port: int, token: str) -> web.Application:
     """Makes the application: routes behind a guard that requires the token and a loopback host with
     this port.
     """
@@ -142,7 +128,7 @@ def application(site: Site, port: int, token: str, others: Sequence[Site] = ()) 
             request_token.encode("utf-8", "surrogateescape"), token.encode()
         ):
             raise web.HTTPForbidden(
-                text=f"open the address that {site.command} printed: it holds the token\n"
+                text="open the address that the command printed: it holds the token\n"
             )
         if request.method not in ("GET", "HEAD"):
             if request.content_type != "application/json":
@@ -157,21 +143,6 @@ def application(site: Site, port: int, token: str, others: Sequence[Site] = ()) 
 
     app = web.Application(middlewares=[guard], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(add_headers)
-    folders = {"": site} | {f"{one.name.lower()}/": one for one in others}
-    for folder, one in folders.items():
-        up = "../" if folder else "./"
-        one.links = [
-            Link(other.name, None if other is one else f"{up}{place}")
-            for place, other in folders.items()
-            if others
-        ]
-        _add_page(app, folder, one)
-    return app
-
-
-def _add_page(app: web.Application, folder: str, site: Site) -> None:
-    from aiohttp import web
-
     files = site.files()
 
     async def file(request: web.Request) -> web.StreamResponse:
@@ -181,12 +152,13 @@ def _add_page(app: web.Application, folder: str, site: Site) -> None:
         kind = _TYPES[name.rpartition(".")[2]]
         return web.Response(text=files[name], content_type=kind, charset="utf-8")
 
-    app.router.add_get(f"/{{token}}/{folder}{{name:([a-z]+\\.(js|css))?}}", file)
+    app.router.add_get("/{token}/{name:([a-z]+\\.(js|css))?}", file)
     for path, read, write in site.routes():
         if read is not None:
-            app.router.add_get(f"/{{token}}/{folder}{path}", read)
+            app.router.add_get(f"/{{token}}/{path}", read)
         if write is not None:
-            app.router.add_post(f"/{{token}}/{folder}{path}", write)
+            app.router.add_post(f"/{{token}}/{path}", write)
+    return app
 
 
 async def picture_response(path: str | None) -> web.StreamResponse:

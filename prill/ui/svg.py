@@ -9,6 +9,7 @@ from functools import cache
 
 from markupsafe import Markup, escape
 
+from prill.text import printable
 from prill.ui.templates import LOOK, read_part
 
 Attribute = str | int | float | bool | None
@@ -27,7 +28,11 @@ def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    inside = "".join(escape(child) for child in children if child is not None)
+    inside = "".join(
+        child if isinstance(child, Markup) else escape(printable(child, several_lines=True))
+        for child in children
+        if child is not None
+    )
     return Markup(f"<{name}{written}>{inside}</{name}>")
 
 
@@ -101,4 +106,4 @@ def _attribute(key: str, value: Attribute) -> str:
     if value is True:
         return f" {name}"
     text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return f' {name}="{escape(text)}"'
+    return f' {name}="{escape(printable(text))}"'

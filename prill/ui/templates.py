@@ -17,23 +17,6 @@ LOOK = "ui/look.css"
 """The style of all pages."""
 
 
-def render_page(
-    template: str,
-    *,
-    styles: Sequence[str] = (),
-    scripts: Sequence[str] = (),
-    images: str = "",
-    **values: object,
-) -> str:
-    """Returns one HTML file with embedded styles and scripts, all named by their path in the
-    package.
-
-    Its content security policy allows only these scripts, and images from the sources `images`.
-    """
-    made = page_pieces(template, styles=styles, scripts=scripts, images=images, **values)
-    return "".join(made)
-
-
 def page_pieces(
     template: str,
     *,
@@ -42,8 +25,10 @@ def page_pieces(
     images: str = "",
     **values: object,
 ) -> Iterator[str]:
-    """Returns the pieces of `render_page`. What stands between two tags of the template is in one
-    piece.
+    """Returns one HTML file with embedded styles and scripts, all named by their path in the
+    package, in pieces: what stands between two tags of the template is in one piece.
+
+    Its content security policy allows only these scripts, and images from the sources `images`.
     """
     from markupsafe import Markup
 

@@ -8,7 +8,7 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.refine.rewards.art import group_scorer
-    from prill.refine.rewards.chat import chat_trajectory
+    from prill.refine.rewards.chat import chat_trajectory, judged_completion
     from prill.refine.rewards.gymnasium import judge_episodes
     from prill.refine.rewards.inspect_ai import judge_scorer
     from prill.refine.rewards.loops import run_blocking
@@ -30,35 +30,11 @@ if TYPE_CHECKING:
     )
     from prill.refine.rewards.trl import TRLReward
     from prill.refine.rewards.verl import make_compute_score
-    from prill.refine.rewards.watch.live import Watch
-    from prill.refine.rewards.watch.records import WatchRecord, read_watch
-    from prill.refine.rewards.watch.signs import WatchReport
-    from prill.refine.rewards.watch.spec import WatchSpec
 
 __all__ = [
-    "IndexedTrajectories",
-    "Reward",
-    "RewardConfig",
-    "RewardResult",
-    "RewardSpec",
-    "TRLReward",
-    "Watch",
-    "WatchRecord",
-    "WatchReport",
-    "WatchSpec",
-    "chat_trajectory",
-    "from_value",
-    "get_column",
-    "group_scorer",
-    "judge_episodes",
-    "judge_rubric",
-    "judge_scorer",
-    "make_compute_score",
-    "make_reward",
-    "read_watch",
-    "reference",
-    "run_blocking",
-    "single_step",
-    "to_json",
-]
+    "IndexedTrajectories", "Reward", "RewardConfig", "RewardResult", "RewardSpec", "TRLReward",
+    "chat_trajectory", "from_value", "get_column", "group_scorer", "judge_episodes", "judge_rubric",
+    "judge_scorer", "judged_completion", "make_compute_score", "make_reward", "reference",
+    "run_blocking", "single_step", "to_json",
+]  # fmt: skip
 __getattr__, __dir__ = lazily(__name__)

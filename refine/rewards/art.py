@@ -7,6 +7,7 @@ model="gpt-4o")))
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,11 @@ MIN_GROUP = 2  # an advantage needs another trajectory of the group to compare w
 
 
 def group_scorer(
-    reward: Reward, *, column: str | None = None, root: str | os.PathLike[str] | None = None
+    reward: Reward,
+    *,
+    column: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    ranked: bool = False,
 ) -> Callable[[TrajectoryGroup], Awaitable[TrajectoryGroup | None]]:
     """Makes a function for ART's `after_each` that rewards the trajectories of a group.
 
@@ -32,6 +37,7 @@ def group_scorer(
         reward: The reward.
         column: The metadata key of the trajectory (see `from_value`). None: judge the messages.
         root: The folder that paths are relative to, as in `from_value`.
+        ranked: Reward the trajectories by their rank in the group (`Reward.ranked`).
 
     Returns:
         The coroutine function. It returns the group, or None to drop it.
@@ -45,13 +51,15 @@ def group_scorer(
             for i, one in enumerate(group.trajectories)
         ]
         scored = []
-        results = await reward.results(items)
+        results = await (reward.ranked if ranked else reward.results)(items)
         for one, result in zip(group.trajectories, results, strict=True):
             if result.reward is None:
                 one.log(f"prill: unscored, {result.problem}")
                 continue
             one.reward = result.reward
             one.metrics.update({f"prill/{name}": value for name, value in result.numbers.items()})
+            if result.turn_rewards is not None:  # metadata holds no lists
+                one.metadata["prill/turn_rewards"] = json.dumps(result.turn_rewards)
             scored.append(one)
         group.metrics["prill/unscored"] = sum(bool(result.problem) for result in results)
         group.trajectories = scored

@@ -21,10 +21,13 @@ from prill.refine.rewards.serialization import (
     from_value,
     get_column,
     get_text,
+    single_step,
 )
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _LOOK = Action("other", "look at what was shown next")
+# Roles of messages by the agent's surroundings, as chat templates name them.
+_AROUND = ("user", "tool", "function", "ipython")
 
 
 def chat_trajectory(
@@ -40,12 +43,9 @@ def chat_trajectory(
         goal: The agent's goal. None: the first text of the user.
         id: The trajectory's id. None: a hash of the content.
 
-    Returns:
-        The trajectory.
-
     Raises:
-        InputError: There is no goal or no message of the agent, an image is given by a URL, or a
-            text holds an unpaired surrogate.
+        InputError: There is no goal or no message of the agent, a message has an unknown role, an
+            image is given by a URL, or a text holds an unpaired surrogate.
     """
     steps: list[Step] = []
     texts: list[str] = []
@@ -56,6 +56,8 @@ def chat_trajectory(
         if role in ("system", "developer"):
             continue
         if role != "assistant":
+            if role not in _AROUND:
+                raise InputError(f"a message has the role {role!r}, which is not known")
             goal = goal or (text if role == "user" else None) or None
             texts += [text] if text else []
             shown += collect_pictures(turn)
@@ -88,6 +90,62 @@ def chat_trajectory(
         final=final,
         answer=answer,
     )
+
+
+def judged_completion(
+    prompt: str | Sequence[Mapping[str, Any]],
+    completion: str | Sequence[Mapping[str, Any]],
+    images: Sequence[Any] = (),
+) -> Trajectory:
+    """Converts a prompt and its completion into a trajectory.
+
+    A completion with tool calls, tool outputs or several turns is a conversation
+    (`chat_trajectory`): what the agent did and saw, not what it says that it did. Its goal is the
+    last text of the user in the prompt. Anything else is one answer (`single_step`).
+
+    Args:
+        prompt: A text, or chat messages.
+        completion: A text, or chat messages.
+        images: The images that the messages have places for, oldest first.
+
+    Raises:
+        InputError: As in `chat_trajectory` and `single_step`; or the messages of a conversation
+            have places for another number of images.
+    """
+    if isinstance(completion, str) or (
+        len(completion) == 1
+        and completion[0].get("role") == "assistant"
+        and not completion[0].get("tool_calls")
+    ):
+        return single_step(prompt, completion, images)
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    asked = (get_text(turn) for turn in reversed(turns) if turn.get("role") == "user")
+    goal = next(filter(None, asked), None)
+    return chat_trajectory(_illustrated([*turns, *completion], images), goal=goal)
+
+
+def _illustrated(
+    turns: Sequence[Mapping[str, Any]], images: Sequence[Any]
+) -> list[Mapping[str, Any]]:
+    """Puts the images where messages have empty parts of the type `image`."""
+    rest, places = list(images), 0
+    made: list[Mapping[str, Any]] = []
+    for turn in turns:
+        content = turn.get("content")
+        if not isinstance(content, list | tuple):
+            made.append(turn)
+            continue
+        parts: list[Any] = []
+        for part in content:
+            empty = isinstance(part, Mapping) and part.get("type") == "image"
+            if empty and not part.get("image"):
+                places += 1
+                part = {**part, "image": rest.pop(0)} if rest else part
+            parts.append(part)
+        made.append({**turn, "content": parts})
+    if places != len(images):
+        raise InputError(f"the messages have places for {places} images, but {len(images)} came")
+    return made
 
 
 def carried(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import MissingExtraError, UsageError
 from prill.refine.rewards.loops import run_blocking
@@ -28,14 +28,15 @@ def judge_episodes(
     observe: Callable[[Any, Mapping[str, Any]], Observation] | None = None,
     describe: Callable[[Any], Action] | None = None,
     replace: bool = True,
+    unscored: Literal["raise", "own"] = "raise",
 ) -> gymnasium.Wrapper[Any, Any, Any, Any]:
     """Wraps a Gymnasium environment so that a judge rewards each episode at its end, terminated or
     truncated.
 
-    Every step has reward 0, and the last one the judge's reward. Without a verdict the last step
-    has the environment's own return, and `info["judge"]["reward"]` is None: the trainer should
-    leave the episode out. `info["judge"]` of the last step holds `reward`, `success`, `score`,
-    `unscored`, `reason`, `env_return` and the parts of the reward.
+    Every step has reward 0, and the last one the judge's reward. `info["judge"]` of the last step
+    holds `reward`, `success`, `score`, `unscored`, `reason`, `turn_rewards`, `env_return` and the
+    parts of the reward. Without a verdict the last step raises, or has the number of
+    `on_unscored="value"`.
 
     Args:
         env: The environment.
@@ -46,10 +47,10 @@ def judge_episodes(
             3) is a screenshot, a string is text, a mapping is searched for both, and anything else
             is formatted as text, with the rendered image if the environment renders arrays.
         describe: Converts an action. None: it is formatted as text.
-        replace: Replace the environment's rewards. False: only add `info["judge"]`.
-
-    Returns:
-        The wrapped environment.
+        replace: Replace the environment's rewards. False: only add `info["judge"]`, which has the
+            reward None where there is no verdict.
+        unscored: Without a verdict, `raise`, or give the environment's `own` return: the trainer
+            must then leave out an episode whose `info["judge"]["reward"]` is None.
 
     Raises:
         MissingExtraError: gymnasium is not installed.
@@ -58,6 +59,8 @@ def judge_episodes(
         import gymnasium
     except ImportError:
         raise MissingExtraError("gymnasium") from None
+    if replace and unscored == "raise":
+        reward = reward.raising()
 
     class JudgedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         """A wrapper that records each episode and judges it at the end."""
@@ -123,6 +126,7 @@ def _info(result: RewardResult, env_return: float) -> dict[str, Any]:
         "score": verdict.score,
         "unscored": verdict.unscored,
         "reason": result.problem or verdict.reason,
+        "turn_rewards": result.turn_rewards,
         "env_return": env_return,
         **result.parts,
     }

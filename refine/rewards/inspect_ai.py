@@ -40,9 +40,6 @@ def judge_scorer(
         root: The folder that paths are relative to, as in `from_value`.
         **options: Options for `prill.reward`.
 
-    Returns:
-        The scorer.
-
     Raises:
         MissingExtraError: inspect_ai is not installed.
         UsageError: The reward cannot be made.
@@ -87,7 +84,7 @@ async def _score(
         value=result.reward,
         answer=answer,
         explanation=result.problem or result.verdict.reason,
-        metadata=result.numbers,
+        metadata={**result.numbers, "turn_rewards": result.turn_rewards},
     )
 
 

@@ -21,12 +21,6 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
     This blocks an event loop of the calling thread; async code should await instead. An interrupt
     cancels the coroutine.
 
-    Args:
-        work: The coroutine.
-
-    Returns:
-        Its result.
-
     Raises:
         UsageError: The function is called from its own event loop, which would be a deadlock.
     """

@@ -27,12 +27,9 @@ from prill.config.registry import OptionError, load_object, nearest
 from prill.config.toml import read_table
 from prill.config.values import Config, config_options
 from prill.errors import MissingExtraError, NoEvidenceError, UnscoredError, UsageError
-from prill.evaluators.claim_check import check_claims, unseen_claims
 from prill.evaluators.registry import JudgeLike, JudgeOption, make_judge
 from prill.io.store import BadLine, Item
 from prill.protocols import Evaluator, RewardFunction
-from prill.refine.rewards.watch.live import Watch, make_watch
-from prill.refine.rewards.watch.spec import WatchSpec
 from prill.types import Trajectory, UnscoredReason, Verdict
 
 _T = TypeVar("_T")
@@ -69,8 +66,7 @@ class RewardSpec(Config):
     """Options of a reward, the same in Python and next to the judge's in a TOML or JSON table.
 
     Penalties are subtracted whatever the verdict. The agent's cost is `cost_usd` in the
-    trajectory's metadata. The judge `rubric` reports unrequested changes. Claims count if they are
-    `never_seen` or `contradicted`, with any judge.
+    trajectory's metadata. The judge `rubric` reports unrequested changes.
 
     Raises:
         UsageError: The kind is not known, a number is not finite, or `value` does not fit
@@ -95,12 +91,6 @@ class RewardSpec(Config):
     side_effect_penalty: Annotated[
         float, Meta(ge=0, description="Penalty per unrequested change.")
     ] = 0.0
-    claim_penalty: Annotated[
-        float,
-        Meta(
-            ge=0, description="Penalty per claim of the answer that the recording does not confirm."
-        ),
-    ] = 0.0
     on_unscored: Annotated[
         Literal["abstain", "raise", "value"],
         Meta(
@@ -111,6 +101,14 @@ class RewardSpec(Config):
     value: Annotated[
         float | None,
         Meta(description="Reward of an unscored trajectory with on_unscored = value."),
+    ] = None
+    judge_timeout: Annotated[
+        float | None,
+        Meta(
+            gt=0,
+            description="Maximum number of seconds of a judgement; a longer one is unscored "
+            "(default: the judge's own limits).",
+        ),
     ] = None
 
     def check(self) -> None:
@@ -133,7 +131,6 @@ class RewardSpec(Config):
             self.length_penalty,
             self.cost_penalty,
             self.side_effect_penalty,
-            self.claim_penalty,
             self.value or 0.0,
         )
         if not all(math.isfinite(number) for number in numbers):
@@ -158,6 +155,13 @@ class RewardResult:
     problem: str = ""
 
     @property
+    def turn_rewards(self) -> tuple[float, ...] | None:
+        """The rewards of the trajectory's steps, for trainers that reward turns; None where the
+        judge gives none.
+        """
+        return None if self.problem else self.verdict.rewards
+
+    @property
     def numbers(self) -> dict[str, float]:
         """The reward's numbers for logs, with constant keys; all count only if `unscored` is 0."""
         verdict = self.verdict
@@ -165,7 +169,7 @@ class RewardResult:
         return {**self.parts, **known, "unscored": float(bool(self.problem))}
 
 
-_PENALTIES = ("length_penalty", "cost_penalty", "side_effect_penalty", "claim_penalty")
+_PENALTIES = ("length_penalty", "cost_penalty", "side_effect_penalty")
 _NO_PARTS = dict.fromkeys(("judge", *_PENALTIES), 0.0)
 
 
@@ -178,17 +182,14 @@ class Reward:
     Args:
         judge: The judge.
         spec: The options of the reward. None: the defaults.
-        watch: The monitor that records every verdict. None: none.
     """
 
-    def __init__(
-        self, judge: Evaluator, spec: RewardSpec | None = None, watch: Watch | None = None
-    ) -> None:
-        self.judge, self.spec, self.watch = judge, spec or RewardSpec(), watch
+    def __init__(self, judge: Evaluator, spec: RewardSpec | None = None) -> None:
+        self.judge, self.spec = judge, spec or RewardSpec()
         _ = self._worth  # a missing function raises here, not after the first verdict
 
-    def __reduce__(self) -> tuple[type[Reward], tuple[Evaluator, RewardSpec, Watch | None]]:
-        return type(self), (self.judge, self.spec, self.watch)
+    def __reduce__(self) -> tuple[type[Reward], tuple[Evaluator, RewardSpec]]:
+        return type(self), (self.judge, self.spec)
 
     def raising(self) -> Reward:
         """The same reward for frameworks that accept numbers only: it raises, or returns `value`,
@@ -199,7 +200,7 @@ class Reward:
             if self.spec.on_unscored == "abstain"
             else self.spec
         )
-        return Reward(self.judge, spec, self.watch)
+        return Reward(self.judge, spec)
 
     async def __call__(self, trajectory: Item) -> float | None:
         """Computes the reward of a trajectory.
@@ -223,17 +224,12 @@ class Reward:
         Args:
             trajectory: The trajectory. A broken line is unscored with `input`.
 
-        Returns:
-            The result.
-
         Raises:
             UsageError: The judge's settings are unusable; the whole run should stop.
             EndpointError: The judge's model cannot be used at all; the whole run should stop.
             UnscoredError: There is no verdict, under `on_unscored="raise"`; the class says why.
         """
         verdict = await self._verdict(trajectory)
-        if self.watch is not None:
-            self.watch.saw(trajectory, verdict)
         if verdict.unscored is not None or isinstance(trajectory, BadLine):
             return self._without(verdict, verdict.unscored or "input", verdict.reason)
         try:
@@ -268,9 +264,6 @@ class Reward:
         """Computes the rewards of a batch concurrently; the judge's model limits the number of
         calls.
 
-        Args:
-            trajectories: The trajectories.
-
         Returns:
             The results, in the same order.
 
@@ -281,13 +274,67 @@ class Reward:
         """
         return await at_once([self.result(trajectory) for trajectory in trajectories])
 
+    def batch(self, trajectories: Sequence[Item]) -> list[RewardResult]:
+        """Computes the rewards of a batch as `results` does, for code without an event loop."""
+        from prill.refine.rewards.loops import run_blocking
+
+        return run_blocking(self.results(trajectories))
+
+    async def ranked(self, attempts: Sequence[Item]) -> list[RewardResult]:
+        """Rewards attempts by how they compare with the others at the same goal.
+
+        The part `judge` of a reward is the share of the other attempts that the judge finds less
+        likely to be a success, and half of those that it finds as likely: 0 to 1, 0.5 on average.
+        That is free of a judge's calibration. Penalties apply as usual.
+
+        Args:
+            attempts: The attempts, of one task or several.
+
+        Returns:
+            The results, in the same order. An attempt without a verdict, or without another one to
+            compare with, has no reward.
+
+        Raises:
+            UsageError: As in `result`; or the judge gives no score.
+            EndpointError: As in `result`.
+            UnscoredError: As in `result`.
+        """
+        results = await self.results(attempts)
+        groups: dict[str, list[tuple[int, float]]] = {}
+        for place, (item, result) in enumerate(zip(attempts, results, strict=True)):
+            if not result.problem and not isinstance(item, BadLine):
+                groups.setdefault(item.task.goal, []).append((place, score(item, result.verdict)))
+        for group in groups.values():
+            for place, own in group:
+                result = results[place]
+                if len(group) == 1:
+                    alone = "no other attempt at its goal has a verdict"
+                    results[place] = self._without(result.verdict, "no_evidence", alone)
+                    continue
+                below = sum((other < own) + (other == own) / 2 for _, other in group) - 0.5
+                parts = {**result.parts, "judge": below / (len(group) - 1)}
+                results[place] = replace(result, reward=math.fsum(parts.values()), parts=parts)
+        return results
+
     async def _verdict(self, trajectory: Item) -> Verdict:
         if isinstance(trajectory, BadLine):
             message = trajectory.message
             return Verdict(
                 id=trajectory.id, unscored="input", reason=message, evaluator=self.judge.info
             )
-        return await self.judge(trajectory)
+        limit = self.spec.judge_timeout
+        try:
+            async with asyncio.timeout(limit) as bound:
+                return await self.judge(trajectory)
+        except TimeoutError:
+            if not bound.expired():  # the judge's own
+                raise
+            return Verdict(
+                id=trajectory.id,
+                unscored="timeout",
+                reason=f"the judge did not finish within {limit:g} s",
+                evaluator=self.judge.info,
+            )
 
     def _parts(self, trajectory: Trajectory, verdict: Verdict) -> dict[str, float]:
         """Computes the terms of the reward. Raises NoEvidenceError if there is no reward."""
@@ -302,13 +349,11 @@ class Reward:
             )
         cost = _agent_cost(trajectory) if spec.cost_penalty else 0.0
         effects = _side_effects(verdict) if spec.side_effect_penalty else 0
-        unseen = len(unseen_claims(check_claims(trajectory))) if spec.claim_penalty else 0
         return {
             "judge": float(worth),
             "length_penalty": 0.0 - spec.length_penalty * len(trajectory.steps),
             "cost_penalty": 0.0 - spec.cost_penalty * cost,
             "side_effect_penalty": 0.0 - spec.side_effect_penalty * effects,
-            "claim_penalty": 0.0 - spec.claim_penalty * unseen,
         }
 
     def _without(self, verdict: Verdict, reason: UnscoredReason, problem: str) -> RewardResult:
@@ -393,7 +438,7 @@ _JUDGE_KEYS = ("judge", "name", "evaluator")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardConfig(RewardSpec):
+class RewardConfig(Config):
     """A reward with its judge: the table `[reward]` of a file, or a whole file.
 
     The judge is a table of its own, or a name with the judge's options next to it:
@@ -403,10 +448,8 @@ class RewardConfig(RewardSpec):
         kind = "score"
     """
 
+    spec: RewardSpec = RewardSpec()
     judge: JudgeOption
-    watch: Annotated[
-        WatchSpec | None, Meta(description="Monitors of the reward while it is used.")
-    ] = None
 
     @classmethod
     def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -425,17 +468,11 @@ class RewardConfig(RewardSpec):
         name = table.pop(given[0])
         return {**own, "judge": {"name": name, **table} if table else name}
 
-    @property
-    def spec(self) -> RewardSpec:
-        """The options of the reward, without the judge."""
-        return RewardSpec(**{name: getattr(self, name) for name in SPEC})
-
 
 def make_reward(
     judge: str | os.PathLike[str] | JudgeLike | RewardConfig,
     *,
     choose_captioner: Callable[[], str] | None = None,
-    watch: WatchSpec | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Reward:
     """Makes a reward from a judge's name, description or file, with the options of the reward next
@@ -446,8 +483,6 @@ def make_reward(
     Args:
         judge: An argument of `prill.judge`, or the configuration of a reward.
         choose_captioner: As in `prill.judge`.
-        watch: Settings of the reward monitor; in a file, the table `watch`. None: those of the
-            file, or else no monitor.
         **options: The reward's options (the fields of `RewardSpec`) and the judge's.
 
     Returns:
@@ -462,9 +497,7 @@ def make_reward(
     place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
         judge, place = read_table(path), f"{path}: "
-    own = {name: options.pop(name) for name in SPEC if name in options} | (
-        {} if watch is None else {"watch": watch}
-    )
+    own = {name: options.pop(name) for name in SPEC if name in options}
     try:
         if isinstance(judge, RewardConfig):
             config = judge.copy_with(**own)
@@ -474,7 +507,7 @@ def make_reward(
             )
             config = RewardConfig.read({**table, **own})
         made = make_judge(config.judge, choose_captioner=choose_captioner, **options)
-        return Reward(made, config.spec, make_watch(made, config.watch))
+        return Reward(made, config.spec)
     except MissingExtraError:
         raise
     except OptionError as error:

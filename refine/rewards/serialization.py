@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,7 +23,7 @@ import msgspec
 from prill.config.registry import nearest
 from prill.errors import InputError, UsageError
 from prill.io.images import read_image
-from prill.io.lines import UNREADABLE, Line, read_lines, resolve_folder
+from prill.io.lines import UNREADABLE, Line, decode_record, read_lines, resolve_folder
 from prill.io.store import (
     BadLine,
     Item,
@@ -81,9 +82,6 @@ def reference(path: str | os.PathLike[str], id: str) -> str:
     Args:
         path: The trajectory file.
         id: The trajectory's id.
-
-    Returns:
-        `path#id`.
     """
     return f"{os.fspath(path)}#{id}"
 
@@ -114,13 +112,6 @@ def from_value(
 def get_column(columns: Mapping[str, Any], name: str) -> Any:
     """Looks up a column of a trainer's batch.
 
-    Args:
-        columns: The batch.
-        name: The column's name.
-
-    Returns:
-        The column.
-
     Raises:
         UsageError: There is no such column; the message lists the existing ones.
     """
@@ -148,9 +139,6 @@ def single_step(
             types `text`, `image` and `image_url` are read.
         completion: A text, or chat messages.
         images: The images, oldest first. Empty: those of the prompt.
-
-    Returns:
-        The trajectory.
 
     Raises:
         InputError: The prompt holds no text of a user, or a text holds an unpaired surrogate.
@@ -335,8 +323,8 @@ def _read(value: object, root: Path | None) -> Trajectory:
 
 def _json(text: str) -> Mapping[str, Any]:
     try:
-        record = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        record = decode_record(text.encode())
+    except (*UNREADABLE, UnicodeError) as error:
         raise InputError(f"not valid JSON: {error}") from None
     assert isinstance(record, dict)  # it began with a brace
     return record
@@ -346,37 +334,33 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
     path, id = record.get("path"), record.get("id")
     if "task" not in record and isinstance(path, str) and isinstance(id, str):
         return _referred(path, id, root)
-    observations: list[
-        Observation
-    ] = []  # images in memory live as long as an observation that uses them
+    kept: list[Observation] = []  # images in memory live as long as an observation that uses them
 
-    def place(path: str, at: str) -> str:
-        if path.startswith(_DATA_URL):
-            observations.append(Observation(_bytes(path, at)))
-            return observations[-1].screenshot or ""
+    def load(image: str | bytes, at: str) -> str:
+        if isinstance(image, bytes):
+            kept.append(Observation(image))
+            return kept[-1].screenshot or ""
         if root is None:
             raise InputError(
-                f"the image {path[:_SHOWN]!r} is a path; set the folder of the images - at `{at}`"
+                f"the image {image[:_SHOWN]!r} is a path; set the folder of the images - at `{at}`"
             )
-        return path
+        return image
 
-    record, urls = _without_urls(record)
-    folder = root or Path.cwd()
-    try:
-        line = msgspec.json.encode(record)
-    except (TypeError, UnicodeEncodeError) as error:
-        raise InputError(f"the record cannot be written as JSON: {error}") from None
-    trajectory = decode_trajectory(line, folder)
-    return with_screenshots(
-        trajectory, lambda path, at: place(urls.get(os.path.relpath(path, folder), path), at)
-    )
+    return read_record(record, root or Path.cwd(), load)
 
 
-def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """Replaces each data URL of the record by a name, and returns the URLs by name, so that only
-    paths are checked as paths.
+def read_record(
+    record: Mapping[str, Any],
+    folder: Path,
+    load: Callable[[str | bytes, str], str],
+    images: Mapping[str, str] = MappingProxyType({}),
+) -> Trajectory:
+    """Reads a trajectory from its record.
+
+    `load` gets the path of each image, or its bytes for a data URL and for a name in `images`
+    (whose values are base64), with its position, and returns the path to use. Raises InputError.
     """
-    urls: dict[str, str] = {}
+    inline: dict[str, str] = {}  # names by content
 
     def walk(value: Any, key: str = "") -> Any:
         if isinstance(value, Mapping):
@@ -386,15 +370,30 @@ def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
             }
         if isinstance(value, list | tuple):
             return [walk(inner) for inner in value]
-        if key == "screenshot" and isinstance(value, str) and value.startswith(_DATA_URL):
-            urls[name := f"data:{len(urls)}"] = value
-            return name
+        if key == "screenshot" and isinstance(value, str):
+            if (url := images.get(value, value)).startswith("data:") or value in images:
+                # only paths are checked as paths
+                return inline.setdefault(url, f"data:{len(inline)}")
+            if "://" in value:
+                raise InputError(
+                    "screenshots are not fetched from URLs; send them inline "
+                    "(data:image/png;base64,…)"
+                )
         return value
 
     try:
-        return walk(record), urls
+        line = msgspec.json.encode(walk(record))
     except RecursionError:
         raise InputError("the record is nested too deeply") from None
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InputError(f"the record cannot be written as JSON: {error}") from None
+    urls = {name: url for url, name in inline.items()}
+
+    def place(path: str, at: str) -> str:
+        url = urls.get(os.path.relpath(path, folder))
+        return load(path if url is None else decode_image(url, at), at)
+
+    return with_screenshots(decode_trajectory(line, folder), place)
 
 
 def _referred(path: str, id: str, root: Path | None) -> Trajectory:
@@ -407,14 +406,18 @@ def _referred(path: str, id: str, root: Path | None) -> Trajectory:
     return _recorded(absolute)[id]
 
 
-def _bytes(url: str, at: str) -> bytes:
-    head, _, data = url.partition(",")
-    if not head.endswith(";base64"):
+def decode_image(url: str, at: str) -> bytes:
+    """Decodes a data URL, or base64 alone. Raises InputError."""
+    # the standard library's decoder takes twenty times as long and holds the GIL
+    from pybase64 import b64decode
+
+    head, comma, data = url.partition(",")
+    if comma and not head.endswith(";base64"):
         raise InputError(f"a data URL of an image must be base64 - at `{at}`")
     try:
-        return base64.b64decode(data, validate=True)
+        return bytes(b64decode(data if comma else url, validate=True))
     except (binascii.Error, ValueError) as error:
-        raise InputError(f"the embedded image cannot be read: {error} - at `{at}`") from None
+        raise InputError(f"the image is not base64: {error} - at `{at}`") from None
 
 
 def _data_url(path: str) -> str:
@@ -467,7 +470,7 @@ def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
                     "the prompt refers to an image by a URL, which is not fetched; send it "
                     "inline, as a data URL"
                 )
-            found.append(_bytes(url, "image_url"))
+            found.append(decode_image(url, "image_url"))
         # a path in a prompt could name any file
         elif picture is not None and not isinstance(picture, str | os.PathLike):
             picture = picture.get("bytes") if isinstance(picture, Mapping) else picture

@@ -16,8 +16,9 @@ from typing import Any
 
 from prill.errors import UsageError
 from prill.io.store import Item
+from prill.refine.rewards.chat import judged_completion
 from prill.refine.rewards.reward import Reward, RewardResult
-from prill.refine.rewards.serialization import COLUMN, as_item, from_value, get_column, single_step
+from prill.refine.rewards.serialization import COLUMN, as_item, from_value, get_column
 
 _log = logging.getLogger("prill.rewards")
 
@@ -28,12 +29,14 @@ class TRLReward:
 
     It judges the `trajectory` of each environment, if the trainer passes environments with that
     attribute; or else the batch's column, which the rollout fills. With `column` None it judges the
-    prompt and the completion alone. It can be pickled and sent to another process.
+    prompt and the completion: an answer, or a conversation with tool calls and their outputs
+    (`judged_completion`). It can be pickled and sent to another process.
 
     Args:
         reward: The reward.
         column: The column of the batch with the trajectories (see `from_value`). None: the
-            completion alone is judged.
+            completions are judged.
+        ranked: Reward the attempts of each goal by their rank (`Reward.ranked`).
         images: The column with the prompt's images.
         root: The folder that paths are relative to, as in `from_value`.
         name: The function's name in the trainer's logs.
@@ -47,8 +50,10 @@ class TRLReward:
         images: str = "images",
         root: str | os.PathLike[str] | None = None,
         name: str = "judge",
+        ranked: bool = False,
     ) -> None:
         self.reward, self.column, self.images, self.root = reward, column, images, root
+        self.is_ranked = ranked
         self.__name__ = name  # trainers log by it
 
     async def __call__(
@@ -65,7 +70,8 @@ class TRLReward:
         """Computes the rewards of a batch. Call it by keyword or, as ms-swift does, with the
         completions first.
 
-        Logs the share of unscored completions, the judge's cost, and its reasons.
+        Logs the share of unscored completions, the judge's cost, its reasons, and the rewards of
+        the turns if the judge gives them.
 
         Args:
             completions: The completions, one per sample.
@@ -84,7 +90,8 @@ class TRLReward:
             EndpointError: The judge's model cannot be used at all.
         """
         items = await asyncio.to_thread(self._items, completions, prompts, environments, columns)
-        results = await self.reward.results(items)
+        judge = self.reward.ranked if self.is_ranked else self.reward.results
+        results = await judge(items)
         self._tell(results, log_metric, log_extra)
         return [result.reward for result in results]
 
@@ -121,7 +128,9 @@ class TRLReward:
             several = (
                 shown if isinstance(shown, list | tuple) else [shown] if shown is not None else []
             )
-            items.append(as_item(partial(single_step, prompt, completion, several), f"row {i}"))
+            items.append(
+                as_item(partial(judged_completion, prompt, completion, several), f"row {i}")
+            )
         return items
 
     def _tell(
@@ -140,6 +149,8 @@ class TRLReward:
             log_extra(
                 f"{name}_reason", [result.problem or result.verdict.reason for result in results]
             )
+            if any(result.turn_rewards is not None for result in results):
+                log_extra(f"{name}_turn_rewards", [result.turn_rewards for result in results])
         if problems:
             reasons = Counter(problem.partition(":")[0] for problem in problems)
             counts = ", ".join(f"{reason} {count}" for reason, count in reasons.items())

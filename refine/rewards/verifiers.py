@@ -127,5 +127,9 @@ def _record(judge: Any, trace: Any, result: RewardResult) -> None:
             "judge": verdict.evaluator.name,
             "trajectory": verdict.id,
         },
-        response=vf.JudgeResponse(text=verdict.reason, parsed=dict(result.numbers), usage=usage),
+        response=vf.JudgeResponse(
+            text=verdict.reason,
+            parsed={**result.numbers, "turn_rewards": result.turn_rewards},
+            usage=usage,
+        ),
     )

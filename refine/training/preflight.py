@@ -8,8 +8,9 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from prill.config.registry import OptionError, nearest
 from prill.errors import UsageError
 from prill.models.local.torchvision import mend_torchvision
+from prill.plans import duration
 from prill.refine.training.samples import (
     Rows,
     Sample,
@@ -28,7 +30,7 @@ from prill.refine.training.samples import (
     split,
     texts,
 )
-from prill.refine.training.spec import TrainSpec
+from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.weights import (
     KINDS_OF_TARGETS,
     Base,
@@ -38,6 +40,7 @@ from prill.refine.training.weights import (
     open_base,
     weights_dtype,
 )
+from prill.running import Printed
 
 # Called with the name of a phase, its progress and its total.
 Say = Callable[[str, int, int], object]
@@ -57,6 +60,47 @@ _SHARE = 0.35
 # equation 2, in 16 bits, without the attention map, which fused attention never stores); and the
 # same with gradient checkpointing.
 _KEPT, _KEPT_AGAIN = 34, 2
+# Arguments of SFTConfig that settings of ours determine.
+_SETTINGS = set(
+    [
+        "max_steps",
+        "num_train_epochs",
+        "per_device_train_batch_size",
+        "per_device_eval_batch_size",
+        "gradient_accumulation_steps",
+        "learning_rate",
+        "lr_scheduler_type",
+        "warmup_steps",
+        "warmup_ratio",
+        "weight_decay",
+        "adam_beta1",
+        "adam_beta2",
+        "max_grad_norm",
+        "seed",
+        "logging_steps",
+        "save_steps",
+        "eval_strategy",
+        "eval_steps",
+        "report_to",
+        "output_dir",
+        "gradient_checkpointing",
+        "bf16",
+        "fp16",
+        "use_cpu",
+        "logging_first_step",
+        "save_strategy",
+        "prediction_loss_only",
+        "disable_tqdm",
+        "dataloader_pin_memory",
+        "remove_unused_columns",
+        "max_length",
+        "dataloader_num_workers",
+        "save_total_limit",
+        "resume_from_checkpoint",
+    ]
+)
+# tokens of a row for the estimate if the training has no limit: a page and a picture
+_LONG_ROW = 4096
 _WORKING = 1.1  # overhead of memory fragmentation and of the libraries
 
 
@@ -85,9 +129,12 @@ def parse_devices(text: str) -> Devices:
     return Devices(int(match[1]), match[2])
 
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """The estimates before a training. `seconds` is None on a device whose speed is unknown."""
+@dataclass(frozen=True, kw_only=True)
+class Preflight(Printed):
+    """The estimates before a training. `seconds` is None on a device whose speed is unknown.
+
+    `folds`: how many more trainings follow, each without a part of the runs.
+    """
 
     rows: int
     learnt: int
@@ -112,6 +159,54 @@ class Preflight:
     flops: float
     seconds: float | None
     device: str
+    spec: TrainSpec
+    folds: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the figures as a JSON object."""
+        names = [part.name for part in fields(self) if part.name not in ("spec", "folds")]
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        spec, pages = self.spec, self.spec.trains in OF_PAGES
+        limit = "no limit known" if self.limit is None else f"limit {self.limit:,}"
+        left_out = f", {self.overlong:,} too long and left out" if self.overlong else ""
+        at_once = f"{self.accumulation} x {self.micro_batch} on each of {self.processes}"
+        of_model = (
+            f"{self.parameters / 1e6:,.1f} M parameters, {self.trained / 1e6:,.2f} M trained "
+            f"({spec.method})"
+        )
+        answers = f"answers of up to {self.answer_tokens:,}"
+        each = f"a checkpoint has {_size(self.checkpoint)}"
+        lines = {
+            "rows": f"{self.learnt:,} to learn from, {self.held_out:,} held out{left_out}",
+            "pictures": "" if pages else f"{self.pictures:,}, all readable",
+            "tokens": (
+                f"{self.mean_tokens:,.0f} a row, at most {self.longest:,} ({limit}); {answers}"
+            ),
+            "model": f"{spec.model}: {of_model}",
+            "steps": (
+                f"{self.steps:,} of {spec.batch} rows ({at_once}), {self.epochs:.1f} times each row"
+            ),
+            "memory": f"about {_size(self.memory)} on each device",
+            "disk": f"about {_size(self.disk_needed)}, of {_size(self.disk_free)} free; {each}",
+            "work": f"{self.flops:.2e} floating point operations a step; {self._time()}",
+            "folds": (
+                f"{self.folds} more trainings, each without a part of the runs"
+                if self.folds
+                else ""
+            ),
+        }
+        return "\n".join(f"{name:<9}{text}" for name, text in lines.items() if text)
+
+    def _time(self) -> str:
+        if self.seconds is None:
+            return f"the time on {self.device} is not known"
+        return f"roughly {duration(self.seconds)} on {self.device}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +267,7 @@ def plan_training(
 def check_settings(spec: TrainSpec) -> None:
     """Checks settings without rows and weights. Raises UsageError, MissingExtraError."""
     need_packages(spec)
+    _check_options(spec)
     batches(spec, _processes(), pictured=False)
     if spec.report_to not in ("none", "all"):
         mend_torchvision()
@@ -190,6 +286,28 @@ def check_settings(spec: TrainSpec) -> None:
             raise OptionError(
                 f"targets: {spec.targets!r} is not a regular expression: {error}", "targets"
             ) from None
+
+
+def _check_options(spec: TrainSpec) -> None:
+    """Checks the further options of TRL's trainer.
+
+    Raises:
+        OptionError: SFTConfig has no such argument, or another setting determines it.
+    """
+    if not spec.options:
+        return
+    mend_torchvision()
+    known = signature(import_module("trl").SFTConfig).parameters
+    for name in spec.options:
+        if name not in known:
+            raise OptionError(
+                f"options: TRL's SFTConfig has no {name!r}{nearest(name, known)}", "options"
+            )
+        if name in _SETTINGS:
+            raise OptionError(
+                f"options: {name} is determined by the settings of the training; set those",
+                "options",
+            )
 
 
 def _processes() -> int:
@@ -330,6 +448,29 @@ def estimate_run(
         flops=flops,
         seconds=None if rate is None else steps * flops / rate / processes,
         device=device,
+        spec=spec,
+    )
+
+
+def row_estimate(devices: Devices, spec: TrainSpec, base: Base, output: Path) -> str:
+    """Describes the memory, disk and time of one training on one of the devices, estimated from its
+    longest rows. Raises UsageError.
+    """
+    tokens = spec.max_length or min(_LONG_ROW, base.window or _LONG_ROW)
+    one = Devices(1, devices.name)
+    facts = estimate_run(
+        spec, base, output, [(tokens, 1)],
+        rows=1, learnt=spec.batch, held_out=0, overlong=0, pictures=1, limit=None, devices=one,
+    )  # fmt: skip
+    hours = (
+        f"{facts.seconds / 3600:.1f} h"
+        if facts.seconds is not None and spec.steps
+        else "a duration that depends on the number of kept rows"
+    )
+    memory = f"about {facts.memory / 1e9:.1f} of {one.memory / 1e9:.0f} GB of one {one.name}"
+    return (
+        f"one training with rows of {tokens:,} tokens: {memory}, "
+        f"{facts.disk_needed / 1e9:.1f} GB of disk, {hours}"
     )
 
 

@@ -20,9 +20,9 @@ from msgspec import Meta
 
 from prill.config.registry import OptionError
 from prill.errors import InputError, UsageError
-from prill.io.checksums import expect_folder_unchanged
 from prill.io.images import file_hash, open_checked
-from prill.io.lines import UNREADABLE, read_lines, resolve_folder
+from prill.io.lines import UNREADABLE, decode_as, read_lines, resolve_folder
+from prill.io.manifest import MANIFEST, expect_unchanged
 
 _MAX_NAMED = 5
 
@@ -114,8 +114,9 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
 
     Raises UsageError that names the invalid lines. No row is repaired or skipped.
     """
-    expect_folder_unchanged(path)
     folder, digest = resolve_folder(path), hashlib.sha256()
+    remedy = f"delete {MANIFEST} if it was changed on purpose"
+    expect_unchanged(folder / MANIFEST, remedy, only=Path(path).name)
     samples: list[Sample] = []
     problems: list[str] = []
     for line in read_lines(path):
@@ -276,7 +277,7 @@ def first_difference(
 
 
 def _sample(number: int, data: bytes, folder: Path) -> Sample:
-    row = msgspec.json.decode(data, type=_Row)
+    row = decode_as(data, _Row)
     images = tuple(str(folder / image) for image in row.images or ())
     prompt, completion = (
         [_parts(turn) for turn in row.prompt],

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Literal
@@ -70,9 +69,13 @@ class TrainSpec:
     engine_python: Annotated[
         str | None, Meta(description="swift: Python interpreter of the environment with ms-swift.")
     ] = None
-    engine_options: Annotated[
-        str, Meta(description="swift: further options of `swift sft`, in shell syntax.")
-    ] = ""
+    options: Annotated[
+        Mapping[str, Any],
+        Meta(
+            description="Further options of the trainer, which no setting here has: of TRL's "
+            "SFTConfig, or of `swift sft`."
+        ),
+    ] = field(default_factory=dict)
     model_type: Annotated[
         str | None,
         Meta(description="swift: its name for the model type (default: detected from the model)."),
@@ -207,27 +210,17 @@ class TrainSpec:
 
     def __post_init__(self) -> None:
         read_options(
-            TrainSpec, {field.name: getattr(self, field.name) for field in fields(self)}, "training"
+            TrainSpec, {each.name: getattr(self, each.name) for each in fields(self)}, "training"
         )
-        self.engine_args()
+        if self.trains in OF_PAGES and self.options:
+            raise OptionError(
+                f"options: a {self.trains} is not trained by TRL's SFTTrainer", "options"
+            )
         if self.trains in OF_PAGES and self.method != "full":
             raise OptionError(
                 f"method: a {self.trains} is trained in full, not as {self.method}; set it to full",
                 "method",
             )
-
-    def engine_args(self) -> list[str]:
-        """Splits the further options of the engine as a shell does.
-
-        Raises:
-            OptionError: The options cannot be split, for example at an unclosed quote.
-        """
-        try:
-            return shlex.split(self.engine_options)
-        except ValueError as error:
-            raise OptionError(
-                f"engine_options: {error}, in {self.engine_options!r}", "engine_options"
-            ) from None
 
     @property
     def scale(self) -> int:
@@ -236,7 +229,7 @@ class TrainSpec:
 
     def settings(self) -> dict[str, Any]:
         """Returns all settings as values of TOML and JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def lasting(self) -> dict[str, Any]:
         """Returns the settings that determine the result; resuming requires the same ones."""
@@ -276,9 +269,6 @@ def training_spec(
         trains: The kind of model to train.
         lax: Read numbers and truth values from text, for the command line.
         **options: Settings that override those of the preset.
-
-    Returns:
-        The settings.
 
     Raises:
         OptionError: A setting is unknown, missing, of the wrong type or out of bounds.

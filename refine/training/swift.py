@@ -1,7 +1,7 @@
 """Training by ms-swift in its own environment, for models such as CogAgent.
 
 `swift sft` gets the rows in ms-swift's format and the settings as command-line options. The result
-folder has the same layout as for TRL: the adapter, its record and checksums, and checkpoints from
+folder has the same layout as for TRL: the adapter, its record, and checkpoints from
 which the same call resumes. Options and defaults are those of ms-swift 4.6 (docs,
 Instruction/Command-line-parameters).
 """
@@ -29,13 +29,7 @@ from prill.models import keeper
 from prill.refine.formats import Swift
 from prill.refine.training.checkpoints import CHECKPOINTS, last_checkpoint
 from prill.refine.training.preflight import Say, batches
-from prill.refine.training.samples import (
-    Sample,
-    TrainingData,
-    check_pictures,
-    read_rows,
-    split,
-)
+from prill.refine.training.samples import Sample, TrainingData, check_pictures, read_rows, split
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import Progress, TrainingWatch, common_arguments
 from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
@@ -77,8 +71,7 @@ def plan_swift(
         )
     if spec.method == "qlora":
         raise OptionError(
-            "method: qlora needs engine trl; with ms-swift, set it in engine_options "
-            "(quant_bits 4)",
+            "method: qlora needs engine trl; with ms-swift, set it in options (quant_bits = 4)",
             "method",
         )
     if spec.overlong == "error":
@@ -206,11 +199,17 @@ def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | N
         spec.dtype == "float32"
     ):  # otherwise ms-swift uses 16-bit mixed precision over 32-bit weights
         options |= {"fp16": False, "bf16": False}
-    words = spec.engine_args()
-    for name, value in reversed(options.items()):
+    words = []
+    for name, value in {**options, **spec.options}.items():
         if value is not None:
-            words[:0] = (f"--{name}", str(value).lower() if isinstance(value, bool) else str(value))
-    return words  # the user's options come later and override these
+            words += [f"--{name}", *map(_word, value if isinstance(value, list) else [value])]
+    return words
+
+
+def _word(value: object) -> str:
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _adapter(spec: TrainSpec) -> dict[str, object]:

@@ -1,24 +1,28 @@
-"""Training of an adapter or model on rows, resumable at any point."""
+"""Trains a policy or captioner from rows, or a ranker or planner from recorded pages."""
 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Protocol
 
+from msgspec import Meta
+
+from prill.config.registry import Option, list_options, load_object
+from prill.config.shared import GpusOption, ResumeOption
+from prill.config.values import Config, PartConfig, plain
 from prill.errors import UsageError
-from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.lines import is_stream
+from prill.io.manifest import expect_unchanged, write_manifest
 from prill.io.outputs import backup_path, expect_file, write_errors, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
@@ -29,19 +33,367 @@ from prill.refine.training.checkpoints import (
     expect_weights,
     last_checkpoint,
 )
-from prill.refine.training.preflight import Devices, Preflight, Say, check_settings
-from prill.refine.training.recipe import Recipe, RecipePlan, recipe_for
-from prill.refine.training.spec import OF_PAGES, TrainSpec
+from prill.refine.training.preflight import (
+    Devices,
+    Preflight,
+    Say,
+    TrainingPlan,
+    check_settings,
+    parse_devices,
+    plan_training,
+)
+from prill.refine.training.spec import DEFAULT_PRESETS, OF_PAGES, Trained, TrainSpec, training_spec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
-from prill.refine.training.trainer import Progress, TrainingWatch, stop_on_ctrl_c
+from prill.refine.training.trainer import Progress, TrainingWatch, make_trainer, stop_on_ctrl_c
+from prill.running import Printed, as_run
 
 # the weights are written here first and moved once all are complete
 _SAVING = ".saving.part"
 _CARD = "README.md"
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+_ON_PAGES = "prill.papers.mind2web.training"
+# The modules of other packages' recipes, imported on first use.
+_RECIPES: Mapping[Trained, str] = {
+    "judge": "prill.refine.training.judge:JudgeRecipe",
+    "ranker": f"{_ON_PAGES}:RankerRecipe",
+    "planner": f"{_ON_PAGES}:PlannerRecipe",
+}
 
 
+class PresetConfig(PartConfig):
+    """The settings of a training: a preset by name, or a TOML file, and overrides.
+
+    `PresetConfig("small-text", rank=4)`; the options are the fields of `TrainSpec`.
+    """
+
+    __slots__ = ()
+    kind = "preset"
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """Returns all training settings as options, for any preset; unset options keep the preset's
+        value.
+        """
+        settings = list_options(TrainSpec).items()
+        return {
+            name: replace(option, default=None, required=False)
+            for name, option in settings
+            if name != "trains"
+        }
+
+    @classmethod
+    def names_with(cls, option: str) -> list[str]:
+        """Returns nothing: every preset has every option."""
+        return []
+
+
+PresetLike = PresetConfig | str | Mapping[str, Any] | TrainSpec
+PresetOption = Annotated[
+    PresetLike,
+    Meta(description="Settings to start from: the name of a preset, or a .toml file."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Config):
+    """Configuration of `prill train …`: train a model on rows; the same call resumes a training
+    that was stopped.
+
+    One of its kinds says what is trained: `TrainPolicyConfig`, `TrainCaptionerConfig`,
+    `TrainJudgeConfig`, `TrainRankerConfig`, `TrainPlannerConfig`.
+    """
+
+    trains: ClassVar[Trained] = "policy"
+
+    rows: Annotated[
+        str | Path,
+        Meta(
+            description="Rows with prompt and completion (.jsonl), or gold trajectories of "
+            "recorded pages."
+        ),
+    ]
+    output: Annotated[
+        str | Path,
+        Meta(description="Output folder for the weights, the model card and checkpoints."),
+    ]
+    preset: PresetOption
+    resume: ResumeOption = True
+    gpus: GpusOption = None
+
+    def spec(self) -> TrainSpec:
+        """Returns the preset's settings with the overrides applied.
+
+        Raises UsageError if a setting is unknown, or conflicts with another one.
+        """
+        if isinstance(self.preset, TrainSpec):
+            if self.preset.trains != self.trains:
+                raise UsageError(
+                    f"preset: it trains a {self.preset.trains}, not a {self.trains}",
+                    parameters=("preset",),
+                )
+            return self.preset
+        preset = PresetConfig.read(self.preset, "preset")
+        return training_spec(preset.name, trains=self.trains, **preset.options)
+
+    @contextmanager
+    def training_rows(self, *, planned: bool = False) -> Iterator[str | Path]:
+        """Yields the file of rows, generated first if the configuration requires it.
+
+        Args:
+            planned: Whether this is a dry run; a generated file is then temporary.
+        """
+        yield self.rows
+
+    def trained(self, folder: Path) -> None:
+        """Writes the files that accompany the weights, after training."""
+
+    def fold_trainings(self, folder: Path) -> Sequence[TrainConfig]:
+        """Returns trainings on parts of the runs, for out-of-fold figures; only a judge has them.
+
+        Args:
+            folder: The folder of the weights.
+
+        Returns:
+            The trainings, in the order of the folds.
+        """
+        return ()
+
+    def folds_trained(self, folder: Path, say: Say) -> None:
+        """Writes what the models of `fold_trainings` yield, once all are trained.
+
+        Args:
+            folder: The folder of the weights.
+            say: Called with the phase, the current count, and the total.
+        """
+
+    @property
+    def fold_count(self) -> int:
+        """Returns the number of `fold_trainings`."""
+        return 0
+
+    def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
+        """Returns the policy whose prompts the trained model answers, and its description for the
+        record; only a planner has one.
+        """
+        return None, None
+
+
+_POLICY, _CAPTIONER = (
+    PresetConfig(DEFAULT_PRESETS["policy"]),
+    PresetConfig(DEFAULT_PRESETS["captioner"]),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPolicyConfig(TrainConfig):
+    """Configuration of `prill train policy`: a policy from the rows of a filter."""
+
+    preset: PresetOption = _POLICY
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCaptionerConfig(TrainConfig):
+    """Configuration of `prill train captioner`: a captioner from rows of captions."""
+
+    trains: ClassVar[Trained] = "captioner"
+    preset: PresetOption = _CAPTIONER
+
+
+@dataclass(frozen=True)
+class TrainResult(Printed):
+    """Result of a training.
+
+    Attributes:
+        trains: The type of model: a policy, a captioner, a judge, a ranker or a planner.
+        folder: The folder of the weights.
+        spec: All settings of the training.
+    """
+
+    trains: Trained
+    folder: Path
+    spec: TrainSpec
+    of_files = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the type of model, its folder and all settings as a JSON object."""
+        return {"trains": self.trains, "folder": str(self.folder), "spec": plain(self.spec)}
+
+    def __str__(self) -> str:
+        return f"{self.trains} -> {self.folder}"
+
+
+@as_run(TrainConfig)
 def train(
+    config: TrainConfig,
+    *,
+    progress: Callable[[Progress], object] = lambda progress: None,
+    say: Say = lambda *_: None,
+    stop: threading.Event | None = None,
+) -> TrainResult:
+    """Trains a model and returns when training has finished.
+
+    The same call resumes from the last checkpoint.
+
+    Args:
+        config: The model, the rows and the settings.
+        progress: Called after every step.
+        say: Called with the phase of the preparation, the current count, and the total.
+        stop: An event; once it is set, training ends after the current step, with a checkpoint.
+
+    Returns:
+        The type of model, and its folder.
+
+    Raises:
+        UsageError: The settings do not fit the model, the rows or this machine.
+        InputError: A row or an image is broken.
+        KeyboardInterrupt: The training was stopped; a checkpoint is in the folder.
+    """
+    spec = config.spec()
+    if config.gpus is not None:
+        raise UsageError(
+            "gpus: only with a dry run; a training uses the GPUs that its processes are given",
+            parameters=("gpus",),
+        )
+    teacher, taught = config.teacher()
+    with config.training_rows() as rows:
+        folder = train_rows(
+            spec,
+            rows,
+            config.output,
+            resume=config.resume,
+            teacher=teacher,
+            taught=taught,
+            progress=progress,
+            say=say,
+            stop=stop,
+        )
+    writes = int(os.environ.get("RANK", "0")) == 0  # only one process does
+    if writes:
+        config.trained(folder)
+    for part in config.fold_trainings(folder):
+        train(part, progress=progress, say=say, stop=stop)
+    if writes:
+        config.folds_trained(folder, say)
+    return TrainResult(spec.trains, folder, spec)
+
+
+def plan_train(config: TrainConfig, *, say: Say = lambda *_: None) -> Preflight:
+    """Checks rows, images, memory, disk and time, without training.
+
+    Args:
+        config: The training.
+        say: Called with the phase, the current count, and the total.
+
+    Returns:
+        The results of the checks.
+
+    Raises:
+        UsageError: The settings do not fit the model, the rows or the devices.
+        InputError: A row or an image is broken.
+    """
+    devices = parse_devices(config.gpus) if config.gpus else None
+    with config.training_rows(planned=True) as rows:
+        facts = check_training(
+            config.spec(), rows, config.output, say, teacher=config.teacher()[0], devices=devices
+        )
+    return replace(facts, folds=config.fold_count)
+
+
+class RecipePlan(Protocol):
+    """The inputs of a training, read and checked."""
+
+    @property
+    def facts(self) -> Preflight:
+        """Estimates before the training."""
+        ...
+
+    @property
+    def digests(self) -> Mapping[str, object]:
+        """Hashes of the training data, to recognise it on resume."""
+        ...
+
+
+class Recipe:
+    """The training procedure for one kind of model; this one is for a policy or captioner: rows of
+    prompt and completion, trained by TRL. Plans come from the recipe's own `plan`.
+    """
+
+    caution: ClassVar[str] = "Rows that a judge let through carry that judge's errors."
+
+    def plan(
+        self,
+        spec: TrainSpec,
+        rows: str | os.PathLike[str],
+        folder: Path,
+        say: Say,
+        *,
+        teacher: Teacher | None,
+        taught: Mapping[str, Any] | None,
+        devices: Devices | None,
+    ) -> TrainingPlan:
+        """Reads and measures the data. Raises UsageError if the training would fail."""
+        refuse_teacher(spec, teacher)
+        return plan_training(spec, rows, folder, say, devices)
+
+    def trainer(
+        self,
+        spec: TrainSpec,
+        plan: Any,
+        folder: Path,
+        watch: TrainingWatch,
+        *,
+        on_gpu: bool,
+        teacher: Teacher | None,
+    ) -> Any:
+        """Makes a transformers trainer for the plan, with the model loaded."""
+        return make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
+
+    def figures(self, trainer: Any, plan: Any, say: Say) -> dict[str, Any]:
+        """Measures figures besides losses after the training; every process runs it."""
+        return {}
+
+    def title(self, spec: TrainSpec) -> str:
+        """Returns the heading of the model card."""
+        return (
+            "A captioner: screens as text"
+            if spec.trains == "captioner"
+            else "A policy: what to do next"
+        )
+
+    def tags(self, spec: TrainSpec) -> str:
+        """Returns the tags of the model card."""
+        return "prill, sft, trl" + ", lora" * (spec.method != "full")
+
+    def learnt_from(self, plan: Any) -> str:
+        """Describes the training data and the rows left out."""
+        facts = plan.facts
+        return (
+            f"on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the "
+            f"answers only. {facts.overlong:,} "
+            f"rows were too long\nand left out; {facts.held_out:,} rows of other tasks were kept "
+            "apart."
+        )
+
+    def table(self, figures: Mapping[str, Any]) -> str:
+        """Formats further figures as a table of the model card; empty without any."""
+        return ""
+
+
+def recipe_for(trains: Trained) -> Recipe:
+    """Returns the recipe for a kind of model."""
+    return load_object(_RECIPES[trains])() if trains in _RECIPES else Recipe()
+
+
+def refuse_teacher(spec: TrainSpec, teacher: Teacher | None) -> None:
+    """Raises UsageError if a policy is given to a training that does not use one."""
+    if teacher is not None:
+        raise UsageError(
+            f"policy: a {spec.trains} is trained without a policy; leave it out",
+            parameters=("policy",),
+        )
+
+
+def train_rows(
     spec: TrainSpec,
     rows: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -124,15 +476,17 @@ def train(
 
 
 def _finish(folder: Path, card: bytes, record: Mapping[str, Any]) -> None:
-    """Writes the model card, the record of the finished training, and checksums."""
+    """Writes the model card, and the record of the finished training with its files' hashes."""
     write_output(folder / _CARD, card)
-    write_output(folder / RECORD, _json(record))
     written = sorted(
-        path.name
+        path
         for path in folder.iterdir()
-        if path.is_file() and path.suffix != ".md" and path.name[0] != "."
+        if path.is_file()
+        and path.suffix != ".md"
+        and path.name[0] != "."
+        and path.name not in (RECORD, ENGINE_LOG)
     )
-    Checksums(folder).note(*(name for name in written if name not in (CHECKSUMS, ENGINE_LOG)))
+    write_manifest(folder / RECORD, record, written)
 
 
 def _by_swift(
@@ -310,7 +664,7 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
     """Prepares the folder to start or resume. Raises UsageError for other or damaged files."""
     if resume:
-        Checksums(folder).check()
+        expect_unchanged(folder / RECORD, "start the training over")
     if folder.exists() and (
         not folder.is_dir()
         or not (os.path.lexists(folder / RECORD) or all(map(_is_part, folder.iterdir())))
@@ -331,7 +685,7 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
             parameters=("output", "resume"),
         )
     if there is None:
-        write_output(folder / RECORD, _json(about))
+        write_manifest(folder / RECORD, about)
     if there is None or not there.get("done"):
         drop_torn(folder)
 
@@ -438,10 +792,6 @@ def _thinned(losses: list[tuple[int, float]]) -> list[tuple[int, float]]:
     if len(losses) <= 20:
         return losses
     return [losses[round(i * (len(losses) - 1) / 19)] for i in range(20)]
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 @contextmanager

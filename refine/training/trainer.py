@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from prill.evaluators.outcome import OUTCOMES
+from prill.evaluators.readers import OUTCOMES
 from prill.io.images import open_checked
 from prill.refine.training.checkpoints import (
     CHECKPOINTS,
@@ -37,6 +37,12 @@ class Progress:
     step: int
     steps: int
     loss: float | None
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Returns what a progress bar shows: the phase, the count, the total, and a note."""
+        loss = "" if self.loss is None else f"loss {self.loss:.4f}"
+        return "steps", self.step, self.steps, loss
 
 
 @dataclass
@@ -68,7 +74,7 @@ def make_trainer(
     )(
         model=model,
         args=trl.SFTConfig(
-            **settings,
+            **{**settings, **spec.options},
             # too long rows are dropped already; TRL's default of 1,024 would cut image tokens
             max_length=None,
             dataloader_num_workers=spec.workers if plan.has_pictures else 0,

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 from prill.config.registry import OptionError
 from prill.errors import EndpointError, MissingExtraError, UsageError
 from prill.models.local.embedded_weights import embedded_model_folder
 from prill.models.local.torchvision import mend_torchvision
-from prill.models.local.trained import expect_trained
+from prill.models.local.trained import find_model
 from prill.models.local.weights import error_cause, library_errors
 from prill.refine.training.spec import TrainSpec
 
@@ -26,16 +25,9 @@ from prill.refine.training.spec import TrainSpec
 EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"
 KINDS_OF_TARGETS = ("attention", "language", "all")
 ATTENTION = (
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "query_key_value",
-    "qkv_proj",
-    "c_attn",
-    "out_proj",
+    "q_proj", "k_proj", "v_proj", "o_proj", "query_key_value", "qkv_proj", "c_attn", "out_proj",
     "dense",
-)
+)  # fmt: skip
 # Models whose code needs an old transformers, by the architecture in config.json: the model's name
 # and the required versions.
 _OF_THEIR_OWN = {
@@ -106,15 +98,13 @@ def open_base(spec: TrainSpec) -> Base:
     base = read_base(spec)
     if not getattr(base.reader, "chat_template", None):
         raise OptionError(
-            f"model: {base.name}: has no chat template; use an instruct model",
-            "model",
+            f"model: {base.name}: has no chat template; use an instruct model", "model"
         )
     if base.sees and spec.max_pixels:
         size = dict(base.reader.image_processor.size)
         if "longest_edge" not in size:
             raise OptionError(
-                f"max_pixels: {base.name} uses images of a fixed size; leave it out",
-                "max_pixels",
+                f"max_pixels: {base.name} uses images of a fixed size; leave it out", "max_pixels"
             )
         base.reader.image_processor.size = bounded_size(size, spec.max_pixels)
     return base
@@ -155,19 +145,19 @@ def _ready(spec: TrainSpec) -> str:
     # This turns off TRL's telemetry; huggingface_hub reads the variable on import.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     mend_torchvision()
-    name = str(embedded_model_folder()) if spec.model == "embedded" else spec.model
-    if name.startswith((".", "/", "~")) or Path(name).exists():
-        name = str(Path(name).expanduser())
-        if not (Path(name) / "config.json").is_file():
-            raise OptionError(
-                f"model: {name}: not a model folder (it needs a config.json and weights)", "model"
-            )
-        if (Path(name) / "adapter_config.json").is_file():
-            raise OptionError(
-                f"model: {name}: is an adapter; give the model that it belongs to", "model"
-            )
-        expect_trained(Path(name))
-    return name
+    if spec.model == "embedded":
+        return str(embedded_model_folder())
+    try:
+        folder = find_model(spec.model)
+    except UsageError as error:
+        raise OptionError(f"model: {error}", "model") from None
+    if folder is None:
+        return spec.model
+    if (folder / "adapter_config.json").is_file():
+        raise OptionError(
+            f"model: {folder}: is an adapter; give the model that it belongs to", "model"
+        )
+    return str(folder)
 
 
 def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-LINKED = ("linked view", "rewards", "linked captions")  # pages of one server
-PAGES = ("report", "run", "view", "blind", "asked", "captions", "watch", "status", *LINKED)
+PAGES = ("report", "run", "view", "blind", "asked", "captions")
 # What is shown by a click: the selector to click, and of what appears.
 DIALOGS = {
     "keys": ("run", ["#show-help"], "#help[open]"),
@@ -60,7 +59,7 @@ ASKED = prill.JudgeConfig(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, str]]:
     folder = tmp_path_factory.mktemp("pages")
-    made = {name: path.as_uri() for name, path in write_pages(folder).items()}
+    made = {"report": write_pages(folder).as_uri()}
     made["run"] = f"{made['report']}#t=bread-0"
     async with (
         served_view(folder) as view,
@@ -69,15 +68,8 @@ async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[d
             folder, output=folder / "asked.jsonl", blind=True, judge=ASKED, labels=()
         ) as asked,
         served_captions(folder) as captions,
-        served_view(
-            folder,
-            output=folder / "linked.jsonl",
-            watch=[folder / "hacked.jsonl"],
-            captions=folder / "captions.jsonl",
-        ) as linked,
     ):
-        made |= {"rewards": f"{linked}rewards/", "linked captions": f"{linked}captions/"}
-        served = {"view": view, "blind": blind, "asked": asked, "linked view": linked}
+        served = {"view": view, "blind": blind, "asked": asked}
         yield {**made, "captions": captions} | {
             name: f"{url}#t=bread-0" for name, url in served.items()
         }
@@ -115,12 +107,9 @@ async def opened(browser: Chromium, addresses: dict[str, str]) -> AsyncIterator[
         assert not errors
 
 
-SHOWN = dict.fromkeys(("run", "blind"), "#stage img")
+SHOWN = dict.fromkeys(("run", "blind", "view"), "#stage img")
 SHOWN |= {"asked": "#answer-3-1"}
-SHOWN |= dict.fromkeys(("view", "linked view"), "body:has(#filter-cause) #stage img")  # all is read
-SHOWN |= dict.fromkeys(("captions", "linked captions"), "#picture[src^=pictures]")
-SHOWN |= dict.fromkeys(("watch", "rewards"), ".watch-plot")
-SHOWN |= {"report": "#summary .facts", "status": ".facts"}
+SHOWN |= {"captions": "#caption-picture[src^=captions]", "report": "#summary .facts"}
 
 
 async def findings(page: Page) -> list[str]:
@@ -192,7 +181,7 @@ async def test_paper_shows_all_of_a_page(opened: Any, name: str) -> None:
             assert await page.locator("#summary details:not([open])").count() == 0
 
 
-@pytest.mark.parametrize("name", ["run", "view", "blind", "asked", "captions", *LINKED])
+@pytest.mark.parametrize("name", ["run", "view", "blind", "asked", "captions"])
 async def test_the_tab_key_reaches_every_control(opened: Any, name: str) -> None:
     page = await opened(name)
     wanted: Sequence[str] = await page.evaluate(

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -28,10 +28,11 @@ from prill.captioner.registry import CAPTIONERS
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.config.registry import list_options, load_object
-from prill.errors import UsageError, install_command
-from prill.evaluators import JUDGES
+from prill.errors import UsageError
 from prill.evaluators.attacks import FAMILIES, attack_families
+from prill.evaluators.registry import JUDGES
 from prill.policies.registry import POLICIES
+from prill.testing import MockServer
 from tests.support.caches import own_cache
 from tests.support.models.batch_server import BatchServer
 from tests.support.paths import ROOT
@@ -41,15 +42,9 @@ README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs/explanation/architecture
 GUIDE, OWN = ROOT / "docs/reference/judges.md", ROOT / "docs/how-to/custom-judges.md"
 # Their blocks are fragments; those of all other documents are run, in order, in one folder.
 FRAGMENTS = (
-    "agent-eval-refine",
-    "architecture",
-    "cogagent",
-    "environments",
-    "file-formats",
-    "index",
-    "reward-service",
-    "screen-models",
-)
+    "agent-eval-refine", "architecture", "cogagent", "commands", "environments", "file-formats",
+    "index", "reward-service", "screen-models",
+)  # fmt: skip
 PAGES = tuple(sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "api"))
 PAPERS = (ROOT / "papers/README.md", *sorted((ROOT / "papers").glob("*/README.md")))
 RUN = (README, *(path for path in PAGES if path.stem not in FRAGMENTS), *PAPERS)
@@ -70,39 +65,21 @@ EVERY = (
 )
 # What users import from.
 FACES = (
-    "prill",
-    "prill.batches",
-    "prill.captioner",
-    "prill.config",
-    "prill.datasets.formats",
-    "prill.emulators",
-    "prill.emulators.shop",
-    "prill.runs.rollout",
-    "prill.evaluators",
-    "prill.evaluators.attacks",
-    "prill.evaluators.meta",
-    "prill.models",
-    "prill.papers",
-    "prill.papers.bench",
-    "prill.papers.mind2web.pages",
-    "prill.papers.structured_reflection",
-    "prill.policies",
-    "prill.protocols",
-    "prill.refine",
-    "prill.refine.rewards",
-    "prill.service",
-    "prill.testing",
-    "prill.transcripts",
-)
-MAX_README_WORDS, MAX_NOT_RUN = 600, 12
-# Written by hand, outside of code: all documents but the changelog, which a test of its own bounds.
-MAX_WORDS = 25_000
-MAX_CHANGELOG_LINES = 30
+    "prill", "prill.captioner", "prill.config", "prill.datasets.formats", "prill.emulators",
+    "prill.emulators.shop", "prill.episodes", "prill.evaluators", "prill.evaluators.attacks",
+    "prill.evaluators.agreement", "prill.models", "prill.papers", "prill.papers.bench",
+    "prill.papers.mind2web.pages", "prill.papers.structured_reflection", "prill.policies",
+    "prill.protocols", "prill.refine", "prill.refine.rewards", "prill.refine.rewards.service",
+    "prill.testing", "prill.models.transcripts",
+)  # fmt: skip
 _BLOCK = re.compile(
     r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',  # noqa: E501
     re.MULTILINE | re.DOTALL,
 )
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
+# A tutorial starts the mock endpoint itself: its reader needs no key.
+_MOCK = re.compile(r"http://127\.0\.0\.1:\d+/v1")
+_EXPORT = re.compile(r"^export (\w+)=(\S+)$", re.MULTILINE)
 # What differs between two runs of the same thing.
 _VARYING = re.compile(r'"seconds":[\d.]+')
 
@@ -202,18 +179,22 @@ def test_document_blocks_run(document: Path, commands: Path, tmp_path: Path) -> 
     need(document)
     for name in ("datasets", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
-    with BatchServer() as server:
+    keyless = document.parent.name == "tutorials"
+    with MockServer() if keyless else BatchServer() as server:
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")},
             "PATH": f"{commands}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # noqa: E501
             "PYTHONPATH": str(ROOT),
-            "OPENAI_BASE_URL": server.base_url,
-            "OPENAI_API_KEY": "none",
             "PRILL_CACHE_DIR": own_cache(tmp_path),
         }
+        if not keyless:
+            environment |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "none"}
         for number, block in enumerate(blocks(document)):
             if not block.runs:
                 continue
+            if keyless:
+                block = replace(block, text=_MOCK.sub(server.base_url, block.text))
+                environment |= dict(_EXPORT.findall(block.text))
             printed = [
                 _VARYING.sub("", line.strip())
                 for line in run(
@@ -257,9 +238,7 @@ def test_shown_commands_are_understood() -> None:
             (name for length in (2, 1) if (name := " ".join(words[:length])) in COMMANDS), None
         )
         if name is None:
-            assert words[0] in ("completion", "--help", "--version"), (
-                f"{where}: prill {' '.join(words)}"
-            )
+            assert words[0] in ("--help", "--version"), f"{where}: prill {' '.join(words)}"
             continue
         command, count = COMMANDS[name], count + 1
         try:
@@ -268,32 +247,13 @@ def test_shown_commands_are_understood() -> None:
                 words[len(name.split()) :],
                 command.layout,
                 prog=name,
-                dry_run=command.dry_run,
+                dry_run=bool(command.plan),
             )
             derived.read(rest)
         except UsageError as error:
             if "no such file" not in str(error).lower():  # made by the block, or the reader's own
                 wrong.append(f"{where}: prill {' '.join(words)}: {error}")
     assert count > 100 and not wrong, "\n".join(wrong)
-
-
-def test_few_blocks_are_not_run(capsys: pytest.CaptureFixture[str]) -> None:
-    reasons = [
-        f"{block.name}: {block.why_not}"
-        for document in RUN
-        for block in blocks(document)
-        if block.why_not
-    ]
-    with capsys.disabled():
-        print("".join(f"\nnot run: {reason}" for reason in reasons))
-    assert len(reasons) <= MAX_NOT_RUN
-    fences = sum(document.read_text(encoding="utf-8").count("\n```") for document in RUN)
-    assert fences == 2 * sum(1 for document in RUN for _ in blocks(document))
-    assert all(
-        block.language in ("bash", "python", "text", "json", "toml")
-        for document in RUN
-        for block in blocks(document)
-    )
 
 
 def test_an_example_builds_every_config() -> None:
@@ -358,24 +318,6 @@ def test_python_blocks_pass_pyright(python_code: Path) -> None:
     assert " 0 warnings" in done.stdout
 
 
-def test_documents_are_short() -> None:
-    documents = [path for path in EVERY if path.stem != "CHANGELOG"]
-    texts = (_BLOCK.sub("", path.read_text(encoding="utf-8")) for path in documents)
-    # the rules of tables are no words
-    words = sum(any(map(str.isalnum, word)) for text in texts for word in text.split())
-    assert words <= MAX_WORDS
-
-
-def test_changelog_of_a_version_is_short() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    versions = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    assert versions and all(
-        len(version.splitlines()) <= MAX_CHANGELOG_LINES for version in versions
-    )
-    groups = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
-    assert groups <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-
-
 def test_one_version_stands_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     cited = re.search(
@@ -388,12 +330,6 @@ def test_one_version_stands_everywhere() -> None:
     assert {project["version"], cited[1], logged[1]} == {__version__}
 
 
-def test_readme_is_short() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert len(text.split()) <= MAX_README_WORDS
-    assert max(map(len, text.splitlines())) <= 200
-
-
 def test_readme_repeats_the_figures_of_results() -> None:
     section = README.read_text(encoding="utf-8").split("\n## One result\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\|.*\d.*$", section, re.MULTILINE)
@@ -403,11 +339,12 @@ def test_readme_repeats_the_figures_of_results() -> None:
         .split("\n## Demo\n")[1]
         .split("\n## ")[0]
     )
-    assert len(rows) == 3
+    assert len(rows) == 4
     for row in rows:
         _, name, accuracy, auc, _ = (cell.strip() for cell in row.split("|"))
-        (line,) = (line for line in results.splitlines() if line.startswith(f"| {name.split()[0]}"))
-        assert f"| {accuracy} |" in line and f"| {auc} |" in line
+        word = name.removeprefix("rule: ").split()[0].rstrip(":,")
+        (line,) = (line for line in results.splitlines() if line.startswith(f"| {word}"))
+        assert f"| {accuracy} |" in line and (not auc or f"| {auc} |" in line)
 
 
 def imported(code: str) -> Iterator[str]:
@@ -446,18 +383,14 @@ def test_links_lead_to_files(document: Path) -> None:
 
 def test_guide_shows_examples_as_they_are() -> None:
     titled = {block.file: block.text for block in blocks(OWN) if block.file}
-    for name in ("own_function.py", "own_judge.py", "own_captioner.py"):
-        assert (
-            (ROOT / "examples" / name)
-            .read_text(encoding="utf-8")
-            .endswith(f'"""\n\n{titled[name]}')
-        )
+    for name, before in (("own_function.py", '"""\n\n'), ("login_wall.toml", "")):
+        shown = (ROOT / "examples" / name).read_text(encoding="utf-8")
+        assert shown.endswith(f"{before}{titled[name]}")
 
 
 @pytest.fixture(scope="module")
 def generate() -> Any:
     """What makes the tables of options."""
-    pytest.importorskip("mkdocs", reason=f"mkdocs is not installed; run: {install_command('docs')}")
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -477,6 +410,15 @@ def test_pages_show_every_table(generate: Any) -> None:
         re.MULTILINE,
     )
     assert sorted(marks) == sorted(generate.TABLES)
+
+
+def test_written_tables_are_those_of_the_code(generate: Any) -> None:
+    stale = [
+        relative_name(page)
+        for page in generate.WRITTEN
+        if generate.fill_tables(text := page.read_text(encoding="utf-8")) != text
+    ]
+    assert not stale, "run: python docs/generate.py --write"
 
 
 def test_tables_have_every_option(generate: Any) -> None:
@@ -502,22 +444,6 @@ def test_tables_have_every_attack(generate: Any) -> None:
     assert f"All {sum(map(len, variants))} attacks of all {len(FAMILIES)} families" in text
 
 
-def test_site_links_lead_to_pages_outside_docs(generate: Any) -> None:
-    mended = generate.mend_links(
-        "[a](../../benchmarks/RESULTS.md#demo) [b](rewards.md) [c](https://x.test/y)",
-        "how-to/red-team.md",
-    )
-    assert mended == "[a](../results.md#demo) [b](../how-to/rewards.md) [c](https://x.test/y)"
-    assert (
-        generate.mend_links("[a](../docs/how-to/rewards.md)", "results.md")
-        == "[a](how-to/rewards.md)"
-    )
-    assert (
-        generate.mend_links("[a](../README.md#b) [c](../../docs/index.md)", "papers/step.md")
-        == "[a](../papers/index.md#b) [c](../index.md)"
-    )
-
-
 def test_every_room_and_module_is_named() -> None:
     text = ARCHITECTURE.read_text(encoding="utf-8")
     rooms = {
@@ -537,43 +463,6 @@ def test_paths_in_the_house_exist() -> None:
     paths = re.findall(r"`(\w[\w.]*/[\w./]*)`", ARCHITECTURE.read_text(encoding="utf-8"))
     assert len(paths) > 50
     assert not [path for path in paths if not (ROOT / path).exists()]
-
-
-# Files that somebody has to open, at most, to follow what happens.
-MAX_FILES = {
-    "a reward request": 8,
-    "one call to a model": 6,
-    "one trajectory through `prill score --judge vlm`": 15,
-    "`prill reflexion miniwob` to the first action": 10,
-}
-
-
-def test_ways_say_how_many_files_they_are() -> None:
-    ways = ARCHITECTURE.read_text(encoding="utf-8").split("\n## Follow ")[1:5]
-    for way in ways:
-        text = way.split("\n## ", 1)[0]
-        steps = "".join(re.findall(r"^\d+\. .*$", text, re.MULTILINE))
-        files = set(re.findall(r"`(\w[\w.]*/[\w./]*)`", steps))
-        assert f"\n{len(files)} files, from " in text
-        assert len(files) <= MAX_FILES.get(text.partition("\n")[0], len(files))
-
-
-def test_import_table_is_the_real_one() -> None:
-    spec = importlib.util.spec_from_file_location("rules", ROOT / "tests/unit/test_structure.py")
-    assert spec is not None and spec.loader is not None
-    rules = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rules)
-    lines = (
-        ARCHITECTURE.read_text(encoding="utf-8")
-        .split("| room | may import |\n|---|---|\n", 1)[1]
-        .split("\n\n", 1)[0]
-        .splitlines()
-    )
-    table = {
-        room: set(others.split(", "))
-        for room, others in (line.strip("| ").split(" | ") for line in lines)
-    }
-    assert table == rules.MAY_IMPORT
 
 
 def test_reference_has_every_face() -> None:

@@ -18,15 +18,14 @@ from prill import (
     Observation,
     Task,
     Trajectory,
+    iter_trajectories,
     read_labels,
-    read_trajectories,
     read_verdicts,
     write_trajectories,
 )
 from prill.refine import read_results
 from prill.testing import MockServer
 from tests.support.caches import own_cache
-from tests.support.chromium import need_chromium
 from tests.support.examples import embedded, run
 from tests.support.paths import ROOT
 from tests.support.warm import warm_commands
@@ -56,32 +55,14 @@ def test_samples_get_a_verdict_each(python: Path) -> None:
     assert all(re.match(r"miniwob-\w+ (True|False) [01]\.\d+ ", line) for line in lines), lines
 
 
-def test_unscored_reward_is_none_not_zero(python: Path) -> None:
-    with MockServer() as server:
-        lines = run(python, "examples/reward.py", "m", OPENAI_BASE_URL=server.base_url).splitlines()
-    assert lines == ["[1.0, 0.0, None]"] * 2
-
-
-def test_claims_causes_and_questions_of_the_samples(python: Path) -> None:
-    with MockServer() as server:
-        shown = run(python, "examples/why_it_failed.py", "m", OPENAI_BASE_URL=server.base_url)
-    claims, causes, *rest = shown.splitlines()
-    assert "'never_seen': 5" in claims
-    assert "'none found': " in causes
-    assert sum(int(line.split()[0]) for line in rest[:3]) == 42
-    assert len(rest) == 3 + 2 * 3
-    assert all(re.search(r" fill in\? [\d.-]+ ", line) for line in rest[4::3]), rest
-
-
-def test_protocols_are_compared_on_the_samples(python: Path, tmp_path: Path) -> None:
-    with MockServer() as server:
-        example = "examples/judge_protocols.py"
-        shown = run(python, example, "m", tmp_path / "out", OPENAI_BASE_URL=server.base_url)
-    lines = shown.splitlines()
-    assert len(lines) == 3 + 3
-    assert re.match(r"success \d\.\d{3} .*; success, official \d\.\d{3} .*: WebJudge", lines[0])
-    assert "webjudge, agenttrek: kappa" in lines[4] and lines[4].endswith("on 6 runs")
-    assert (tmp_path / "out/protocols.svg").read_text().startswith("<svg ")
+def test_the_api_in_fifteen_lines(python: Path, tmp_path: Path) -> None:
+    samples = "datasets/samples/miniwob"
+    shown = run(python, "examples/evaluate.py", samples, f"{samples}/labels.jsonl", tmp_path)
+    assert shown.startswith("kappa 0.000")
+    assert "corrected, PPI++" in shown and "31 with scored runs of both" in shown
+    assert re.search(r"\d+ sft rows -> ", shown)
+    assert len(list(read_verdicts(tmp_path / "student.jsonl"))) == 186
+    assert (tmp_path / "report.html").stat().st_size > 100_000
 
 
 def test_every_configuration_can_be_made(python: Path) -> None:
@@ -104,19 +85,10 @@ def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
     assert re.search(r"judged success +\d +\d", shown)
 
 
-def test_an_agent_is_recorded_as_it_runs(python: Path, tmp_path: Path) -> None:
-    need_chromium()
-    lines = run(python, "examples/record_live.py", tmp_path).splitlines()
-    assert lines[-3:] == ["type 'Search'", "click button 'Buy'", "answer Sencha is ordered."]
-    [trajectory] = read_trajectories(tmp_path / "trajectories.jsonl")
-    assert trajectory.steps[1].thought == "I search for it."
-    assert "Sencha is ordered." in (trajectory.steps[-1].observation.text or "")
-
-
 def test_example_converts_and_scores(prill: Path, tmp_path: Path) -> None:
     shown = run("examples/convert_and_score.sh", tmp_path, PRILL=str(prill))
     assert (
-        len(list(read_trajectories(tmp_path / "trajectories.jsonl")))
+        len(list(iter_trajectories(tmp_path / "trajectories.jsonl")))
         == len(list(read_labels(tmp_path / "labels.jsonl")))
         == 3
     )
@@ -133,19 +105,18 @@ needs_sklearn = pytest.mark.skipif(
 @needs_sklearn
 def test_example_fits_and_judges_samples(prill: Path, tmp_path: Path) -> None:
     shown = run("examples/fit_and_use_a_student.sh", tmp_path, PRILL=str(prill))
-    assert "Judge: student, without the agent's claims" in shown
+    assert "Judge: student; success from" in shown
     verdicts = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
     assert len(verdicts) == 3
-    assert all(
-        0 <= verdict["score"] <= 1 and verdict["reason"].startswith("for: ") for verdict in verdicts
-    )
+    assert all(0 <= verdict["score"] <= 1 and "for: " in verdict["reason"] for verdict in verdicts)
 
 
 @needs_sklearn
 def test_a_judge_is_measured_and_attacked(prill: Path, tmp_path: Path) -> None:
     shown = run("examples/trust_a_judge.sh", tmp_path, PRILL=str(prill))
-    for words in ("Fitted on 41 runs", "McNemar: p =", "Threshold 0.6", "| inject-page  |"):
+    for words in ("Fitted on 72 runs", "no judge", "Threshold 0.6", "| inject-page  |"):
         assert words in shown
+    assert re.search(r"McNemar\n1, 2 .* p [=<] 0\.\d+\n", shown)
     assert (tmp_path / "reliability.svg").read_text().startswith("<svg")
 
 
@@ -208,12 +179,13 @@ def test_cascade_says_what_it_saved(prill: Path) -> None:
         )
         asked = server.stats().requests
     told = re.search(
-        r"the second judge was asked for (\d+) of 82; that saved about (\d+) of its calls",
+        r"the second judge was asked for (\d+) of 186; that saved about (\d+) of its calls",
         result.stderr,
     )
     assert told, result.stderr
-    assert (int(told[1]), int(told[2])) == (asked, 82 - asked)
-    assert 0 < asked < 82
+    no_text = 1  # the second judge gets this run and makes no call: a state has no text
+    assert (int(told[1]) - no_text, int(told[2])) == (asked, 186 - asked - no_text)
+    assert 0 < asked < 186
 
 
 def bought(folder: Path) -> Path:
@@ -228,81 +200,11 @@ def bought(folder: Path) -> Path:
 
 def test_own_judge_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
     command = (prill, "score", bought(tmp_path), "--judge", "examples/own_judge.py:PhraseJudge")
-    run(*command, "-o", tmp_path / "yes.jsonl", "--phrase", "order placed")
+    run(*command, "-o", tmp_path / "yes.jsonl", "--judge.phrase", "order placed")
     run(*command, "-o", tmp_path / "no.jsonl")
     [yes], [no] = read_verdicts(tmp_path / "yes.jsonl"), read_verdicts(tmp_path / "no.jsonl")
     assert (yes.success, no.success) == (True, False)
     assert yes.evaluator.params == {"phrase": "order placed"}
-
-
-def test_own_captioner_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
-    captioner = ("--captioner", "examples/own_captioner.py:FirstLines")
-    command = (
-        prill,
-        "score",
-        bought(tmp_path),
-        "-o",
-        tmp_path / "v.jsonl",
-        "--judge",
-        "modular",
-        "--model",
-        "m",
-        *captioner,
-    )
-    with MockServer() as server:
-        run(*command, OPENAI_BASE_URL=server.base_url)
-    [verdict] = read_verdicts(tmp_path / "v.jsonl")
-    assert verdict.success and verdict.evaluator.params["captioner"] == "first-20-lines"
-
-
-def test_own_parts_stand_in_a_judge_file(prill: Path, tmp_path: Path) -> None:
-    command = (
-        prill,
-        "score",
-        bought(tmp_path),
-        "-o",
-        tmp_path / "v.jsonl",
-        "--judge",
-        "examples/own.toml",
-        "--model",
-        "m",
-    )
-    with MockServer() as server:
-        run(*command, OPENAI_BASE_URL=server.base_url)
-    [verdict] = read_verdicts(tmp_path / "v.jsonl")
-    assert [opinion.judge for opinion in verdict.opinions or ()] == ["phrase", "modular (m)"]
-    assert (
-        verdict.success
-        and verdict.evaluator.params["judges"][1]["params"]["captioner"] == "first-5-lines"
-    )
-
-
-def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
-    for module, package in (("playwright", "web"), ("idb", "ios")):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed: pip install '.[{package}]'")
-    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        pytest.skip("no Chromium: apt-get install chromium")
-    if not shutil.which("adb"):
-        pytest.skip("no adb: apt-get install adb")
-    run("examples/record_everywhere.sh", tmp_path, PRILL=str(prill), PYTHON=sys.executable)
-    assert len((tmp_path / "verdicts.jsonl").read_text().splitlines()) == 4
-    assert all(
-        goal in (tmp_path / "report.html").read_text()
-        for goal in ("Turn Wi-Fi off", "Open the settings", "Alder Desk Lamp")
-    )
-    texts = {
-        platform: [
-            step.observation.text
-            for item in read_trajectories(tmp_path / platform / "trajectories.jsonl")
-            if isinstance(item, Trajectory) and item.error is None
-            for step in item.steps
-        ]
-        for platform in ("web", "android", "ios")
-    }
-    assert "switch 'Wi-Fi' checked: false" in str(texts["android"][-1])
-    assert "Heading 'Settings'" in str(texts["ios"][-1])
-    assert "Alder Desk Lamp" in str(texts["web"])
 
 
 def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
@@ -375,7 +277,7 @@ def ended(folder: Path) -> list[str]:
     """How the episodes in the folder ended, errors in words."""
     found = [
         item
-        for item in read_trajectories(folder / "trajectories.jsonl")
+        for item in iter_trajectories(folder / "trajectories.jsonl")
         if isinstance(item, Trajectory)
     ]
     return [item.error or str(item.metadata["ended_by"]) for item in found]
@@ -421,7 +323,7 @@ def test_taught_policy_teaches_what_it_asks(prill: Path, tmp_path: Path) -> None
     import asyncio
 
     from examples.taught_policy import Pointer
-    from prill import read_trajectories
+    from prill import iter_trajectories
     from prill.testing import ScriptedModel
 
     recorded = "datasets/samples/miniwob/trajectories.jsonl"
@@ -437,7 +339,7 @@ def test_taught_policy_teaches_what_it_asks(prill: Path, tmp_path: Path) -> None
     )
     run(*command, "--policy", "examples/taught_policy.py:Pointer")
     row = json.loads((tmp_path / "rows/sft.jsonl").read_text().splitlines()[0])
-    trajectory = next(one for one in read_trajectories(recorded) if one.id == row["trajectory"])
+    trajectory = next(one for one in iter_trajectories(recorded) if one.id == row["trajectory"])
     model = ScriptedModel([row["completion"][0]["content"]])
     policy = Pointer(model)
     policy.reset(trajectory.task)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,33 @@ def test_grpo_trains_with_a_judge() -> None:
     ), lines
 
 
-@embedded
+@pytest.mark.slow
+def test_grpo_judges_what_tools_did(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl")):
+        pytest.skip("not installed: pip install '.[train]'")
+    # first: it makes torchvision importable
+    folder = shutil.copytree(tiny_model("qwen2"), tmp_path / "tiny")
+    from transformers import AutoTokenizer
+    from trl.chat_template_utils import qwen2_5_chat_template
+
+    reader = AutoTokenizer.from_pretrained(folder)
+    reader.chat_template = qwen2_5_chat_template  # one that TRL knows, with tools
+    reader.save_pretrained(folder)
+    settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+    with MockServer() as server:
+        shown = run(
+            sys.executable,
+            "examples/grpo_with_tools.py",
+            "m",
+            str(folder),
+            OPENAI_BASE_URL=server.base_url,
+            **settings,
+        )
+    assert (
+        len(re.findall(r"^step \d: reward [01]\.\d\d, unscored 0\.00$", shown, re.MULTILINE)) == 2
+    )
+
+
 @embedded
 @pytest.mark.slow
 def test_self_map_is_trained_and_compared(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.refine.filtered_bc import Study
+from prill.refine.filtered_bc.study import FilteredBCConfig
 from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.spec import training_spec
 from tests.support.chromium import need_chromium
@@ -143,6 +143,70 @@ def test_dry_run_refuses_what_cannot_fit(
     shared = run(job, "captioner", "--gpus", "4", "--dry-run", python=warm)
     # What checkpoints of it take is more than a small disk has, and is told after the memory.
     assert shared.returncode == 0 or "checkpoints need about" in shared.stderr, shared.stderr
+
+
+def write_rows(folder: Path) -> None:
+    """Writes the captioner's rows where `job.toml` names them."""
+    (folder / "data").mkdir()
+    for file in folder.glob("*.png"):
+        shutil.copy(file, folder / "data")
+    shutil.copy(folder / "rows.jsonl", folder / "data")
+
+
+def run_as_it_stands(
+    folder: Path, part: str, job: str = "job.toml"
+) -> subprocess.CompletedProcess[str]:
+    """Runs a job unmodified, with a folder of its own for what Hugging Face caches."""
+    return subprocess.run(
+        [sys.executable, str(GPU / "run.py"), str(GPU / job), part, "--dry-run"],
+        env={**ENVIRONMENT, "HF_HOME": str(folder / "cache"), "HF_HUB_OFFLINE": "1"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@needs_training
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["captioner", "study"])
+@pytest.mark.parametrize(("job", "gpu"), [("job.toml", "H200"), ("h100.toml", "H100")])
+def test_job_plans_as_it_stands(
+    write_job: Callable[..., Path],
+    tiny_model: Callable[[str], Path],
+    tmp_path: Path,
+    job: str,
+    gpu: str,
+    part: str,
+) -> None:
+    """The model is found by its name in the cache, as `hf download` lays it out."""
+    need_chromium("miniwob")
+    write_job()
+    write_rows(tmp_path)
+    model = tmp_path / "cache/hub/models--Qwen--Qwen3-VL-8B-Instruct"
+    shutil.copytree(tiny_model("qwen3_vl"), model / "snapshots/0")
+    (model / "refs").mkdir()
+    (model / "refs/main").write_text("0")
+    (python := tmp_path / "vllm/bin/python").parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    shown = run_as_it_stands(tmp_path, part, job)
+    assert shown.returncode == 0, shown.stderr
+    assert f"gpus     1x{gpu}" in shown.stdout
+    assert re.search(rf"[\d.]+ of \d+ GB of one {gpu}|memory +about", shown.stdout)
+
+
+@needs_training
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["captioner", "study"])
+def test_job_without_its_model_says_how_to_get_it(
+    write_job: Callable[..., Path], tmp_path: Path, part: str
+) -> None:
+    write_job()
+    write_rows(tmp_path)
+    refused = run_as_it_stands(tmp_path, part)
+    assert refused.returncode == 2
+    assert "HF_HUB_OFFLINE" in refused.stderr
+    assert "hf download Qwen/Qwen3-VL-8B-Instruct" in refused.stderr
 
 
 @needs_training
@@ -292,10 +356,15 @@ def test_job_file_is_one_of_prill() -> None:
         name: value for name, value in job["captioner"].items() if name not in ("rows", "output")
     }
     assert training_spec(captioner.pop("preset"), trains="captioner", **captioner).method == "lora"
-    study = Study.read(
-        {name: table for name, table in job["study"].items() if name not in ("output", "seeds")}
-    )
+    study = FilteredBCConfig.read(job["study"])
     assert study.make_training(0).model == "Qwen/Qwen3-VL-8B-Instruct"
+
+
+def test_fsdp_file_is_one_of_accelerate() -> None:
+    config_args = pytest.importorskip("accelerate.commands.config.config_args")
+    config = config_args.ClusterConfig.from_yaml_file(str(GPU / "fsdp.yaml"))
+    assert config.distributed_type.value == "FSDP" and config.num_processes == 8
+    assert config.fsdp_config["fsdp_version"] == 2
 
 
 def test_kubernetes_job_stops_as_run_does() -> None:

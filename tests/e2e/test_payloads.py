@@ -12,26 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+from msgspec import UNSET
 from PIL import Image
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption
 from prill.emulators.browser.chromium import Chromium
-from prill.evaluators.ask import Question
+from prill.evaluators.questions import Question
 from prill.io.store import BadLine, encode, encode_trajectory
-from prill.refine.rewards.watch.page import watch_page
-from prill.refine.rewards.watch.records import WatchRecord
-from prill.refine.rewards.watch.signs import WatchReport
-from prill.refine.rewards.watch.site import WatchSite
-from prill.service.metrics import Latest, Metrics
-from prill.service.page import status_page
-from prill.transcripts import Call, Transcript, TranscriptLog, transcript_folder
+from prill.models.transcripts import Call, Transcript, TranscriptLog, transcript_folder
 from prill.types import (
     Action,
     EvaluatorInfo,
     LabelRecord,
     Observation,
-    Opinion,
     Step,
     Task,
     Trajectory,
@@ -40,21 +34,22 @@ from prill.types import (
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import write_report
 from prill.ui.serving import serving
-from prill.ui.view.captions import open_site
+from prill.ui.view.captions import CaptionReview
 from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
 from prill.ui.view.session import LabelSession
 from prill.ui.view.site import ViewSite
-from tests.e2e.annotate.test_hostile import COUNTS, PAYLOADS
 from tests.support.chromium import sees, started_chromium
 from tests.support.closing import closed
 from tests.support.filled import filled
+from tests.support.payloads import COUNTS, PAYLOADS
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CITED = [f"[S1] {text} [S1]" for text in PAYLOADS if len(text) < 1000]
+ALL_AT_ONCE = f"[S1] {''.join(CITED[2:7])} [S1]"
 HANDLERS = """() => [...document.querySelectorAll("*")].flatMap((node) => [...node.attributes]
   .filter((one) => /^on|^(srcdoc|action|formaction|ping|data)$/.test(one.name)
     || (/^(href|src)$/.test(one.name) && /^\\s*(javascript|http|data:text)/i.test(one.value)))
@@ -95,7 +90,16 @@ def records(folder: Path, text: str, name: str) -> list[Trajectory]:
 def verdicts(items: list[Trajectory], text: str) -> list[Verdict]:
     info = EvaluatorInfo(name=text, version=text, model=text)
     return [
-        filled(Verdict, text, id=item.id, success=n == 0, score=0.5, unscored=None, evaluator=info)
+        filled(
+            Verdict,
+            text,
+            id=item.id,
+            success=n == 0,
+            score=0.5,
+            unscored=None,
+            evaluator=info,
+            record=UNSET,
+        )
         for n, item in enumerate(items)
     ]
 
@@ -194,7 +198,10 @@ async def report_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
         folder / "r.html",
         [*items, BadLine("bad", text, text, b"")],
         read_judges([said]),
-        [filled(LabelRecord, text, id=one.id, success=n == 1) for n, one in enumerate(items)],
+        [
+            filled(LabelRecord, text, id=one.id, success=n == 1, record=None)
+            for n, one in enumerate(items)
+        ],
         retries={one.id: filled(Retry, text, ended=None, answer=True) for one in items},
         files={one.id: f"{n} {text}" for n, one in enumerate(items)},
         title=text,
@@ -208,7 +215,9 @@ async def view_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
     retries = {one.id: filled(Retry, text, ended=None, answer=True) for one in items}
     questions = (Question(text, (text, "other")), Question("How many?", "number"))
     with (
-        closing(Library(files, [said], [folder / "labels.jsonl"], retries=retries)) as library,
+        closing(
+            Library(files, [said], [folder / "labels.jsonl"], retries=retries, annotator="me")
+        ) as library,
         LabelLog(folder / "own.jsonl", "me") as log,
     ):
         for _ in library.refresh():  # all is read before the page asks
@@ -219,27 +228,6 @@ async def view_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
             return await walked(browser, url)
 
 
-async def watch_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
-    folder.mkdir()
-    page = watch_page([(text, filled(WatchReport, text))])
-    (folder / "watch.html").write_text(page, encoding="utf-8", errors="replace")
-    return await walked(browser, (folder / "watch.html").as_uri(), "main section")
-
-
-async def rewards_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
-    folder.mkdir()
-    log = folder / f"{text[:60].replace('/', '∕').replace(chr(0), '')}.jsonl"
-    opinion = filled(Opinion, text, success=True, score=0.5, unscored=None)
-    records = [
-        filled(WatchRecord, text, kind=kind, round=1, verdict=replace(opinion, success=n == 0))
-        for kind in ("verdict", "canary")
-        for n in range(2)
-    ]
-    log.write_bytes(b"".join(map(encode, records)) + encode({"kind": text, "at": text}))
-    async with serving(WatchSite([log], title=text)) as url:
-        return await walked(browser, url, "main .watch-plot")
-
-
 async def captions_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
     folder.mkdir()
     name = f"{text[:60].replace('/', '∕').replace(chr(0), '')}.png"
@@ -247,32 +235,20 @@ async def captions_parts(browser: Chromium, folder: Path, text: str) -> list[Any
     shot = image_id(str(folder / name))
     caption = filled(Caption, text, id=shot, image=name, choice=None, unscored="timeout")
     (folder / "c.jsonl").write_bytes(encode(caption))
-    site, log = open_site(str(folder / "c.jsonl"), str(folder / "d.jsonl"), text.replace("\0", ""))
-    with closing(log):
-        async with serving(WatchSite([folder / "w.jsonl"]), others=[site]) as url:
-            return await walked(browser, f"{url}captions/", "#picture[src^=pictures]")
+    name = text.replace("\0", "")
+    review = CaptionReview(str(folder / "c.jsonl"), str(folder / "d.jsonl"), name)
+    with closing(review), closing(Library(())) as library:
+        async with serving(ViewSite(library, captions=review, title=text)) as url:
+            return await walked(browser, url, "#caption-picture[src^=captions]")
 
 
-async def status_parts(browser: Chromium, folder: Path, text: str) -> list[Any]:
-    folder.mkdir()
-    metrics = Metrics()
-    metrics.gauge("waiting", text, lambda: 1)
-    metrics.unscored.labels(text).inc()
-    metrics.latest.append(filled(Latest, text, at=0.0, outcome="success"))
-    (folder / "status.html").write_text(
-        status_page(metrics, text, refresh=None), encoding="utf-8", errors="replace"
-    )
-    return await walked(browser, (folder / "status.html").as_uri(), "main section")
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("parts", [report_parts, view_parts, captions_parts])
 @pytest.mark.parametrize(
-    "parts",
-    [report_parts, view_parts, watch_parts, rewards_parts, captions_parts, status_parts],
+    "texts", [[ALL_AT_ONCE], pytest.param(CITED[1:], marks=pytest.mark.slow)], ids=["one", "all"]
 )
 async def test_no_field_of_a_record_is_more_than_text(
-    browser: Chromium, tmp_path: Path, parts: Any
+    browser: Chromium, tmp_path: Path, parts: Any, texts: list[str]
 ) -> None:
     plain = await parts(browser, tmp_path / "plain", CITED[0])
-    for n, text in enumerate(CITED[1:]):
+    for n, text in enumerate(texts):
         assert await parts(browser, tmp_path / str(n), text) == plain, text

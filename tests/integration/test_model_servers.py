@@ -20,7 +20,6 @@ from prill.captioner.ocr import OCRCaptioner, TextBox
 from prill.errors import EndpointError, UnscoredError
 from prill.models import OpenAIModel
 from prill.policies import AutoUI
-from prill.protocols import Image, Message
 from prill.types import Observation, Task
 from tests.support.paths import ROOT
 
@@ -129,14 +128,6 @@ async def test_auto_ui_plays_by_its_own_program(served: Server, shot: Observatio
             await policy.act(shot)
 
 
-async def test_auto_ui_plays_by_the_gradio_server(served: Server, shot: Observation) -> None:
-    with served("auto_ui_server.py", "http://127.0.0.1:7860") as url:
-        policy = AutoUI(OpenAIModel("auto-ui", base_url=url))
-        policy.reset(Task(goal="Open Settings", platform="android"))
-        action = (await policy.act(shot)).action
-    assert (action.kind, action.value) == ("type", "http://127.0.0.1:7860")
-
-
 async def test_captioner_is_asked_in_its_own_words(
     served: Server, shot: Observation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,14 +157,3 @@ async def test_captioner_is_asked_in_its_own_words(
         "top_p": 0.3,
         "temperature": 1.0,
     }
-
-
-async def test_requests_without_a_picture_are_refused(served: Server, shot: Observation) -> None:
-    with served("auto_ui_server.py", "serve_base.py") as url:
-        model = OpenAIModel("auto-ui", base_url=url, retries=0)
-        for parts in (
-            ("words",),
-            (Image(str(shot.screenshot)), Image(str(shot.screenshot)), "words"),
-        ):
-            with pytest.raises((EndpointError, UnscoredError), match="400|expected one picture"):
-                await model.complete((Message("user", parts),), max_tokens=5)

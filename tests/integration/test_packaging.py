@@ -14,15 +14,8 @@ import pytest
 from tests.support.paths import ROOT
 
 FOLDERS = (
-    "prill",
-    "policies",
-    "captioner",
-    "datasets",
-    "emulators",
-    "evaluators",
-    "papers",
-    "refine",
-)
+    "prill", "policies", "captioner", "datasets", "emulators", "evaluators", "papers", "refine",
+)  # fmt: skip
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 pytestmark = pytest.mark.slow
@@ -117,7 +110,7 @@ def test_installed_command_runs_anywhere(python: Path, tmp_path: Path) -> None:
         python,
         "-I",
         "-c",
-        "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)",
+        "import prill.evaluators.judge as m, prill.datasets.convert; print(m.__file__)",
         cwd=tmp_path,
     )
     assert Path(where.strip()).is_relative_to(python.parents[1])
@@ -126,7 +119,7 @@ def test_installed_command_runs_anywhere(python: Path, tmp_path: Path) -> None:
 def test_installed_package_finds_its_files(python: Path, tmp_path: Path) -> None:
     program = (
         "from prill.emulators.task_source import NAMES, task_list\n"
-        "from prill.evaluators.meta.corrections import load_corrections\n"
+        "from prill.evaluators.agreement.corrections import load_corrections\n"
         "print([len(task_list(name)) for name in NAMES], "
         "len(load_corrections('webarena').correction))"
     )
@@ -150,38 +143,9 @@ def test_installed_package_finds_its_files(python: Path, tmp_path: Path) -> None
     assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        "score",
-        "agree",
-        "report",
-        "annotate",
-        "table",
-        "check",
-        "fit",
-        "calibrate",
-        "redteam",
-        "rollout",
-        "convert",
-    ],
-)
-def test_installed_verbs_show_their_help(python: Path, tmp_path: Path, verb: str) -> None:
-    assert f"prill {verb}" in run(python.with_name("prill"), verb, "--help", cwd=tmp_path)
-
-
 def test_wheel_has_one_top_level_name(python: Path, tmp_path: Path) -> None:
     program = (
         "import importlib.metadata as m; print(sorted({f.parts[0] for f in m.files('prill')}))"
     )
     names = run(python, "-I", "-c", program, cwd=tmp_path)
     assert not [name for name in (*FOLDERS[1:], "tests") if f"'{name}'" in names]
-
-
-def test_datasets_folder_is_no_package() -> None:
-    program = (
-        "import importlib.util as u; spec = u.find_spec('datasets'); print(spec.origin if "
-        "spec else None)"
-    )
-    origin = run(sys.executable, "-c", program, cwd=ROOT).strip()
-    assert origin == "None" or not Path(origin).is_relative_to(ROOT / "datasets")

@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +16,8 @@ import pytest
 
 from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.episodes.run_folder import RunFolder
-from prill.errors import EndpointError, EnvironmentFailedError, TransportError, UsageError
-from prill.io.store import read_labels, read_trajectories
+from prill.errors import EnvironmentFailedError, TransportError, UsageError
+from prill.io.store import iter_trajectories, read_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 from tests.support.paths import ROOT
 
@@ -94,7 +93,7 @@ def names(count: int) -> list[str]:
 
 
 def recorded(out: Path, file: str = "trajectories.jsonl") -> list[Trajectory]:
-    read = list(read_trajectories(out / file)) if (out / file).exists() else []
+    read = list(iter_trajectories(out / file)) if (out / file).exists() else []
     return [item for item in read if isinstance(item, Trajectory)]
 
 
@@ -139,8 +138,7 @@ async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:
 
 async def test_run_ends_without_environments(tmp_path: Path) -> None:
     with pytest.raises(
-        EnvironmentFailedError,
-        match="all environments failed; last error: the phone is gone",
+        EnvironmentFailedError, match="all environments failed; last error: the phone is gone"
     ):
         await record(Pool([Counter(dead=True), Counter(dead=True)]), episodes(*names(20)), tmp_path)
     assert {t.error for t in recorded(tmp_path)} <= {"the phone is gone"}
@@ -160,40 +158,6 @@ async def test_no_beginnings_end_the_run(tmp_path: Path) -> None:
     assert (
         await record(left, episodes(*names(3)), tmp_path, oracle=Counter.grade, patience=0.05)
     ).total == 3
-
-
-async def test_few_bad_tasks_end_no_run(tmp_path: Path) -> None:
-    """Each is tried twice, and counts once."""
-
-    class Picky(Counter):
-        async def reset(self, task: Task) -> Observation:
-            self.dead = task.id in names(4)
-            return await super().reset(task)
-
-    counts = await record(
-        Pool([Picky()], patience=1000),
-        episodes(*names(8)),
-        tmp_path,
-        oracle=Counter.grade,
-        patience=1e-9,
-    )
-    assert counts.success == 4
-
-
-async def test_a_beginning_begins_a_new_count(tmp_path: Path) -> None:
-    pool = Pool([Counter(dead=True), Counter()], patience=1000)
-    counts = await record(
-        pool, episodes(*names(20)), tmp_path, oracle=Counter.grade, patience=0.000001
-    )
-    assert counts.success == 20
-
-
-async def test_break_midway_leaves_its_steps(tmp_path: Path) -> None:
-    counts = await record(Pool([Counter(breaks_at=2)]), episodes(*names(5)), tmp_path)
-    assert counts == RecordTally(broken=5)
-    assert {(t.error, len(t.steps), t.metadata["ended_by"]) for t in recorded(tmp_path)} == {
-        ("the browser is gone", 2, "error")
-    }
 
 
 async def test_broken_episodes_can_be_retried(tmp_path: Path) -> None:
@@ -218,13 +182,6 @@ async def test_model_failure_is_on_the_record(tmp_path: Path) -> None:
     assert recorded(tmp_path)[0].error == "the agent's model gave no action (transport): no answer"
 
 
-async def test_endpoint_error_keeps_the_finished(tmp_path: Path) -> None:
-    mixed = [*episodes("a"), *episodes("b", raises=EndpointError("refused key")), *episodes("c")]
-    with pytest.raises(EndpointError):
-        await record(Pool([Counter()]), mixed, tmp_path)
-    assert [t.id for t in recorded(tmp_path)] == ["a"]
-
-
 async def test_cancelled_run_is_taken_up(tmp_path: Path) -> None:
     class Stuck(Clicks):
         async def act(self, observation: Observation) -> Step:
@@ -247,71 +204,6 @@ async def test_cancelled_run_is_taken_up(tmp_path: Path) -> None:
         1,
         "the run was interrupted during this episode",
     )
-
-
-async def test_slow_agent_is_no_dead_environment(tmp_path: Path) -> None:
-    class Slow(Clicks):
-        async def act(self, observation: Observation) -> Step:
-            await asyncio.sleep(60)
-            raise AssertionError
-
-    phone = Counter()
-    pool = Pool([phone])
-    slow = [
-        Episode(id=name, task=partial(Counter.task, name=name), policy=Slow) for name in names(4)
-    ]
-    assert await record(pool, slow, tmp_path, timeout=0.3) == RecordTally(broken=4)
-    assert (phone.begun, pool.size) == (4, 1)
-
-
-async def test_hanging_start_costs_its_time_limit(tmp_path: Path) -> None:
-    async def never(environment: Counter) -> Task:
-        await asyncio.sleep(60)
-        raise AssertionError
-
-    hanging = [Episode(id="a", task=never, policy=Clicks), *episodes("b")]
-    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=1.0) == RecordTally(
-        lost=1, undecided=1
-    )
-
-
-@pytest.mark.parametrize("fault", ["hangs", "breaks", "has no model"])
-async def test_blind_oracle_leaves_undecided(fault: str, tmp_path: Path) -> None:
-    async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
-        if fault == "hangs":
-            await asyncio.sleep(60)
-        raise (
-            EnvironmentFailedError("the page is gone")
-            if fault == "breaks"
-            else TransportError("no answer")
-        )
-
-    counts = await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=oracle, timeout=0.5)
-    assert counts == RecordTally(undecided=1)
-    (label,) = read_labels(tmp_path / "labels.jsonl")
-    why = {
-        "hangs": "no response within 0.5 s",
-        "breaks": "the page is gone",
-        "has no model": "no answer",
-    }[fault]
-    assert (label.success, label.note) == (None, f"the oracle failed: {why}")
-
-
-async def test_stop_in_oracle_keeps_last_step(tmp_path: Path) -> None:
-    async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
-        looking.set()
-        await asyncio.sleep(60)
-        raise AssertionError
-
-    looking = asyncio.Event()
-    run = asyncio.create_task(record(Pool([Counter()]), episodes("a"), tmp_path, oracle=oracle))
-    await looking.wait()
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await run
-    await record(Pool([Counter()]), [], tmp_path)
-    (left,) = recorded(tmp_path, "interrupted.jsonl")
-    assert (len(left.steps), left.answer) == (3, "count, a")
 
 
 async def test_bug_ends_the_run_next_goes_on(tmp_path: Path) -> None:
@@ -340,20 +232,6 @@ async def test_bug_ends_the_run_next_goes_on(tmp_path: Path) -> None:
         "a bug ended the episode: KeyError",
     )
     assert broken.metadata == {"date": broken.metadata["date"], "ended_by": "error", "seed": 3}
-
-
-async def test_only_requested_ones_are_retried(tmp_path: Path) -> None:
-    await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path)
-    assert await record(
-        Pool([Counter()]), episodes("b"), tmp_path, retry_broken=True
-    ) == RecordTally(undecided=1)
-    assert {t.id: t.error for t in recorded(tmp_path)} == {"a": "the browser is gone", "b": None}
-
-
-async def test_stray_label_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "labels.jsonl").write_text('{"id": "a", "success": false, "source": "oracle"}\n')
-    await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=Counter.grade)
-    assert [label.success for label in read_labels(tmp_path / "labels.jsonl")] == [True]
 
 
 async def test_second_run_in_folder_is_refused(tmp_path: Path) -> None:
@@ -405,42 +283,6 @@ def test_killed_runs_lose_no_step(tmp_path: Path) -> None:
     assert done == sorted(done)
     assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(names(12))
     assert len(recorded(tmp_path, "interrupted.jsonl")) >= 4
-
-
-class Verbose(Counter):
-    """Shows more than it wants kept."""
-
-    def abridged(self, trajectory: Trajectory) -> Trajectory:
-        short = tuple(
-            replace(step, observation=Observation(text="short")) for step in trajectory.steps
-        )
-        return replace(
-            trajectory,
-            steps=short,
-            final=None,
-            metadata={**trajectory.metadata, "kept": len(short)},
-        )
-
-
-async def test_environment_says_what_goes_on_record(tmp_path: Path) -> None:
-    """The same for a whole episode, for one under way, and for one that a bug ended."""
-    await record(Pool([Verbose()]), episodes("a"), tmp_path / "a", max_steps=3)
-    (kept,) = read_trajectories(tmp_path / "a" / "trajectories.jsonl")
-    assert isinstance(kept, Trajectory)
-    assert (
-        [step.observation.text for step in kept.steps],
-        kept.metadata["kept"],
-        kept.metadata["seed"],
-    ) == (
-        ["short"] * 3,
-        3,
-        3,
-    )
-    with pytest.raises(RuntimeError):
-        await record(Pool([Verbose()]), episodes("b", raises=RuntimeError("a bug")), tmp_path / "b")
-    (broken,) = read_trajectories(tmp_path / "b" / "trajectories.jsonl")
-    assert isinstance(broken, Trajectory)
-    assert (broken.final, broken.metadata["kept"]) == (None, 0)
 
 
 # Episodes that want something for themselves
@@ -506,20 +348,3 @@ async def test_no_two_episodes_on_one_site(tmp_path: Path) -> None:
         pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory)
     )
     assert again == RecordTally(skipped=len(names))
-
-
-async def test_site_is_free_after_a_bug(tmp_path: Path) -> None:
-    """A worker that waits for a site is not left waiting when the one on it dies."""
-    bug = ValueError("a bug")
-    episodes = [
-        Episode[Counter](
-            id=id,
-            task=lambda env: env.task("t"),
-            policy=partial(Clicks, error),
-            needs=frozenset({"shop"}),
-        )
-        for id, error in (("a", bug), ("b", None))
-    ]
-    with pytest.raises(ValueError, match="a bug"):
-        await asyncio.wait_for(record(Pool([Counter(), Counter()]), episodes, tmp_path), 60)
-    assert (await record(Pool([Counter(), Counter()]), episodes, tmp_path)).undecided == 1

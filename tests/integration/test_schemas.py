@@ -187,30 +187,11 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
     assert "either a success value or a reason" in problems(tmp_path / "v.jsonl", contradiction)[0]
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xff\xfe", b"[" * 100_000, b'"text"', b"[1]", b"{}", b'{"id": "x", "a": 1}']
-)
-def test_something_else_is_of_no_kind(data: bytes, tmp_path: Path) -> None:
-    (problem,) = problems(tmp_path / "f", data)
-    assert problem.startswith(":1: ")
-    assert check_file(tmp_path / "f").kind is None
-
-
 def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert check_file(tmp_path / "none").problems == [f"{tmp_path}/none: no such file"]
     assert problems(tmp_path / "empty", b"\n") == [": the file is empty"]
     (report,) = [check_file(tmp_path)]
     assert (report.good, "directory" in report.problems[0]) == (0, True)
-
-
-def test_cut_archive_counts_its_good_part(tmp_path: Path) -> None:
-    import gzip
-
-    packed = gzip.compress(b"".join(GOOD % str(i).encode() for i in range(50_000)))
-    (tmp_path / "t.jsonl.gz").write_bytes(packed[: len(packed) // 2])
-    report = check_file(tmp_path / "t.jsonl.gz")
-    assert (report.kind, report.good > 1000, report.broken) == ("trajectories", True, 0)
-    assert "cannot be read any further" in report.problems[-1]
 
 
 def test_images_are_looked_for_or_opened(tmp_path: Path) -> None:

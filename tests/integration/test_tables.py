@@ -7,7 +7,6 @@ from __future__ import annotations
 import builtins
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +18,7 @@ import pytest
 import prill
 from prill.errors import MissingExtraError, UsageError
 from prill.io.store import encode
-from prill.io.tables import Table, Verdicts, data_frame, printable, table
+from prill.io.tables import Table, Verdicts, data_frame, table
 from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "gpt")
@@ -46,17 +45,9 @@ COLUMNS = ["id", "success", "score", "unscored", "reason", "judge", "model"]
 COLUMNS += ["prompt_tokens", "completion_tokens", "calls", "usd", "seconds", "fitted_on"]
 CELLS = ("a", True, 0.75, None, "done", "vlm", "gpt", 812, 64, 2, 0.25, 1.5, None)
 HOSTILE = [
-    '=HYPERLINK("http://x")',
-    "+1",
-    "-2+3",
-    "@SUM(1)",
-    " =1",
-    "\t=1",
-    "\r=1",
-    "\n=1",
-    "＝1",
+    '=HYPERLINK("http://x")', "+1", "-2+3", "@SUM(1)", " =1", "\t=1", "\r=1", "\n=1", "＝1",
     "=\x1b[31m",
-]
+]  # fmt: skip
 
 
 def files(folder: Path) -> tuple[Path, Path]:
@@ -147,15 +138,6 @@ def test_arrow_keeps_null_apart_from_false() -> None:
     assert table([]).to_arrow().schema.field("success").type == "bool"
 
 
-def test_a_hugging_face_set_holds_the_rows() -> None:
-    try:
-        import datasets.arrow_dataset  # noqa: F401
-    except ImportError:
-        pytest.skip("Hugging Face's datasets is not installed: make test-all installs it")
-    made = table(VERDICTS, LABELS)
-    assert list(made.to_datasets()) == made.to_rows()
-
-
 @pytest.mark.parametrize(
     ("module", "make"),
     [
@@ -209,11 +191,6 @@ def test_markdown_escapes_its_own_signs() -> None:
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines[:2]] == [len(COLUMNS) + 1] * 2
 
 
-def test_json_rows_keep_text_as_it_is() -> None:
-    rows = table([replace(SUCCESS, reason=HOSTILE[0])]).to_rows()
-    assert json.loads(json.dumps(rows))[0]["reason"] == HOSTILE[0]
-
-
 def in_notebooks(*verdicts: Verdict) -> Iterator[str]:
     yield verdicts[0]._repr_html_()
     yield Verdicts(verdicts)._repr_html_()
@@ -238,27 +215,3 @@ def test_a_card_says_verdict_reason_and_cost() -> None:
         "cost unknown" in UNSCORED._repr_html_(),
     ) == (True, True)
     assert "failure" in FAILURE._repr_html_()
-
-
-def test_a_list_of_verdicts_is_summed_up() -> None:
-    verdicts = Verdicts(VERDICTS)
-    assert (verdicts, len(verdicts), verdicts[0]) == (VERDICTS, 3, SUCCESS)
-    html = verdicts._repr_html_()
-    assert "3 verdicts: 1 success, 1 failure, 1 unscored (parse 1); cost unknown" in html
-    assert (
-        Verdicts(VERDICTS[:2])
-        ._repr_html_()
-        .startswith("<p>2 verdicts: 1 success, 1 failure, 0 unscored; 0.2500 USD")
-    )
-
-
-def test_long_results_are_cut_in_notebooks() -> None:
-    many = Verdicts([replace(SUCCESS, id=f"id{i}", reason="x" * 5000) for i in range(150)])
-    for html in (many._repr_html_(), many.table()._repr_html_()):
-        assert ("id99<" in html, "id100<" in html, "… and 50 more" in html) == (True, False, True)
-        assert "x" * 301 not in html
-    assert "x" * 5000 in many.table().to_csv()
-
-
-def test_printable_text_is_one_tame_line() -> None:
-    assert printable("a \r\n\tb\x1b[2J\u202ec d\u00a0é") == "a b?[2J?c d\u00a0é"

@@ -36,7 +36,6 @@ def reply(user_text: str) -> str:
             "side_effects": [],
             "obstacle_reason": "",
             "obstacle": "none",
-            "frames": grades,
             **grades[-1],
             "thoughts": "so",
             "status": "success",

@@ -1,29 +1,24 @@
-"""The page of prill annotate, made from files."""
+"""The page on which a person labels, made from files, and a client that asks as the page does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from prill.evaluators.ask import Question
+from prill.evaluators.questions import Question
 from prill.io.store import encode
 from prill.types import LabelRecord, Verdict
+from prill.ui.serving import serving
 from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
-from prill.ui.view.queue import Order, keep_queue
 from prill.ui.view.session import LabelSession
-from prill.ui.view.site import Reveal, ViewSite
+from prill.ui.view.site import ViewSite
 
-NAMES = ("verdicts", "earlier")
-
-
-def read_library(paths: Iterable[Path], verdicts: Iterable[Path] = ()) -> Library:
-    """A library that was read to the end."""
-    library = Library(list(paths), list(verdicts))
-    for _ in library.refresh():
-        pass
-    return library
+if TYPE_CHECKING:
+    import aiohttp
 
 
 @contextmanager
@@ -35,22 +30,51 @@ def labelling(
     earlier: Iterable[LabelRecord] = (),
     others: Iterable[Path] = (),
     verdicts: Iterable[Verdict] = (),
-    reveal: Reveal = "after",
-    order: Order = "file",
-    limit: int | None = None,
-    scores: dict[str, float | None] | None = None,
+    blind: bool = True,
     questions: Iterable[Question] = (),
 ) -> Iterator[ViewSite]:
     """The page of one annotator, with labels and verdicts of others in files next to the labels."""
-    for name, records in zip(NAMES, (verdicts, earlier), strict=True):
-        path = labels.with_name(f"{labels.stem}.{name}.jsonl")
-        path.write_bytes(b"".join(map(encode, records)))
-    said, people = (labels.with_name(f"{labels.stem}.{name}.jsonl") for name in NAMES)
+    said, people = (labels.with_name(f"{labels.stem}.{name}.jsonl") for name in ("v", "earlier"))
+    said.write_bytes(b"".join(map(encode, verdicts)))
+    people.write_bytes(b"".join(map(encode, earlier)))
     with (
-        closing(read_library([trajectories], [said])) as library,
+        closing(Library([trajectories], [said], [people, *others], annotator=annotator)) as library,
         LabelLog(labels, annotator) as log,
     ):
-        inclusion = keep_queue(library, order=order, limit=limit, scores=scores)
-        library.begin_labels(log, [people, *others])
-        session = LabelSession(library, log, questions=tuple(questions), inclusion=inclusion)
-        yield ViewSite(library, session, reveal=reveal, title="prill annotate")
+        library.begin_labels(log)
+        for _ in library.refresh():
+            pass
+        yield ViewSite(library, LabelSession(library, log, questions=tuple(questions)), blind=blind)
+
+
+class Client:
+    """Asks a served page as its own script does, unless told otherwise."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+        self.http, self.url = http, url
+        self.base = url.rstrip("/").rpartition("/")[0]
+
+    async def get(self, path: str = "", **headers: str) -> tuple[int, bytes]:
+        async with self.http.get(self.url + path, headers=headers) as answer:
+            return answer.status, await answer.read()
+
+    async def json(self, path: str) -> Any:
+        status, body = await self.get(path)
+        assert status == 200, body
+        return json.loads(body)
+
+    async def post(self, path: str, body: object, **headers: str) -> tuple[int, Any]:
+        sent = {"Content-Type": "application/json", "Origin": self.base, **headers}
+        async with self.http.post(self.url + path, data=json.dumps(body), headers=sent) as answer:
+            text = await answer.text()
+            is_json = answer.content_type == "application/json"
+            return answer.status, json.loads(text) if is_json else text
+
+
+@asynccontextmanager
+async def asked(site: ViewSite) -> AsyncIterator[Client]:
+    """Serves a page, and asks it."""
+    import aiohttp
+
+    async with serving(site) as url, aiohttp.ClientSession() as http:
+        yield Client(http, url)

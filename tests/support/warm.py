@@ -31,20 +31,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Modules that commands import on demand, if installed.
 LATER = (
-    "aiohttp",
-    "numpy",
-    "openai",
-    "openai.resources.chat",
-    "PIL.Image",
-    "PIL.ImageDraw",
-    "PIL.PngImagePlugin",
-    "playwright.async_api",
-    "sklearn.feature_extraction.text",
-    "sklearn.isotonic",
-    "sklearn.linear_model",
-    "sklearn.model_selection",
-    "sklearn.pipeline",
-)
+    "aiohttp", "numpy", "openai", "openai.resources.chat", "PIL.Image", "PIL.ImageDraw",
+    "PIL.PngImagePlugin", "playwright.async_api", "sklearn.feature_extraction.text",
+    "sklearn.isotonic", "sklearn.linear_model", "sklearn.model_selection", "sklearn.pipeline",
+)  # fmt: skip
 # What training imports on demand as well, and the environment in which it does: with one thread, as
 # several wait for each other actively.
 TRAINING = ("prill.models.local.torchvision:mend_torchvision", "peft", "trl.trainer.sft_trainer")

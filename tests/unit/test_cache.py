@@ -58,24 +58,6 @@ def test_changed_values_are_made_again(tmp_path: Path) -> None:
     assert cache.get("k", bytes) is None
 
 
-def test_entries_of_older_versions_are_read(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as plain:
-        plain.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
-        plain.execute("INSERT INTO entries VALUES ('k', ?)", (b"v",))
-    one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
-    assert (one.get("k", bytes), two.get("k", bytes)) == (b"v", b"v")
-    two.put("k", b"w")
-    assert one.get("k", bytes) == b"w"
-
-
-def test_a_closed_cache_opens_again(tmp_path: Path) -> None:
-    cache = DiskCache(tmp_path / "c.sqlite")
-    cache.put("k", b"v")
-    cache.close()
-    cache.close()
-    assert cache.get("k", bytes) == b"v"
-
-
 def test_two_writers_work_side_by_side(tmp_path: Path) -> None:
     one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
     for i in range(20):

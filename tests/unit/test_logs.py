@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ast
 import logging
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -73,24 +71,6 @@ def test_the_command_shows_warnings_and_what_is_for_users(
     assert (logger.handlers, logger.level) == ([], logging.NOTSET)
 
 
-def test_a_log_with_a_handler_of_its_own_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    own = logging.StreamHandler(sys.stderr)
-    LOG.addHandler(own)
-    try:
-        with show_logs("serve"):
-            LOG.warning("once")
-    finally:
-        LOG.removeHandler(own)
-    assert capsys.readouterr().err.count("once") == 1
-
-
-def test_a_message_that_cannot_be_shown_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stderr", full)
-        with show_logs("score"):
-            LOG.warning("x" * 10_000)
-
-
 def test_a_bug_of_a_judge_is_shown_once_with_its_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,14 +125,4 @@ def test_skipped_lines_are_told_by_the_command(
     assert (
         f"prill agree: {broken}: 1 broken line left out; the first is {broken}:"
         in capsys.readouterr().err
-    )
-
-
-def test_help_needs_no_logging() -> None:
-    program = "import sys\nfrom prill.cli import main\nmain([])\nsys.exit('logging' in sys.modules)"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, cwd=ROOT, check=False
-        ).returncode
-        == 0
     )

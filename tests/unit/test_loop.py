@@ -2,11 +2,10 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailedError, RefusalError
+from prill.errors import EnvironmentFailedError
 from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -100,42 +99,6 @@ async def test_unpaired_surrogates_are_marks_in_records(tmp_path: Path) -> None:
     assert (await run_episode(Typist(), Halving(breaks_after=0), TASK, id="a")).error == mark
 
 
-async def test_date_is_when_episode_began() -> None:
-    before = datetime.now(UTC).replace(microsecond=0)
-    dates: list[str] = []
-    trajectory = await run_episode(
-        Clicker(stops_at=1),
-        Counter(slow=0.01),
-        TASK,
-        id="a",
-        watch=lambda record: dates.append(record.metadata["date"]),
-    )
-    assert {*dates} == {trajectory.metadata["date"]}
-    assert before <= datetime.strptime(dates[0], "%Y-%m-%dT%H:%M:%S%z") <= datetime.now(UTC)
-
-
-async def test_located_action_only_recorded() -> None:
-    class Locating(Counter):
-        done: tuple[Action, ...] = ()
-
-        async def locate(self, action: Action) -> Action:
-            if self.seen == 2:
-                raise EnvironmentFailedError("the page does not answer")
-            return replace(action, target="[1] button 'More'", point=(0.25, 0.5))
-
-        async def step(self, action: Action) -> tuple[Observation, bool]:
-            self.done = (*self.done, action)
-            return await super().step(action)
-
-    environment, moves = Locating(), list[Step]()
-    trajectory = await run_episode(
-        Clicker(), environment, TASK, id="a", early_stop=lambda steps: moves.extend(steps)
-    )
-    assert [step.action.point for step in trajectory.steps] == [(0.25, 0.5), (0.25, 0.5), None]
-    assert trajectory.error == "the page does not answer"
-    assert {*environment.done} == {step.action for step in moves} == {Action("click")}
-
-
 async def test_environment_may_end_episode() -> None:
     trajectory = await run_episode(Clicker(), Counter(ends_after=3), TASK, id="a")
     assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (
@@ -191,16 +154,6 @@ async def test_watcher_sees_every_action() -> None:
 
     await run_episode(Clicker(stops_at=2), Counter(), TASK, id="a", watch=watch)
     assert seen == [(0, "0"), (1, "1"), (2, "2")]
-
-
-async def test_mute_agent_leaves_its_state() -> None:
-    class Mute(Clicker):
-        async def act(self, observation: Observation) -> Step:
-            raise RefusalError("I would rather not")
-
-    trajectory = await run_episode(Mute(), Counter(), TASK, id="a")
-    assert (trajectory.final, trajectory.metadata["ended_by"]) == (Observation(text="0"), "error")
-    assert trajectory.error == "the agent's model gave no action (refusal): I would rather not"
 
 
 async def test_timeout_is_an_error_no_verdict() -> None:

@@ -4,16 +4,17 @@ cannot be written.
 
 from __future__ import annotations
 
-import resource
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from prill.episodes.run_folder import RunFolder
+from prill.episodes.run_folder import RunFolder, unlabelled_attempts
 from prill.errors import InputError, UsageError
-from prill.io.store import read_labels, read_trajectories, write_labels
+from prill.io import append_log
+from prill.io.store import iter_trajectories, read_labels, write_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
-from tests.support.records import as_killed, as_of_old
 
 
 def episode(id: str, text: str = "", error: str | None = None) -> Trajectory:
@@ -22,59 +23,7 @@ def episode(id: str, text: str = "", error: str | None = None) -> Trajectory:
 
 
 def kept(folder: Path, file: str = "trajectories.jsonl") -> list[str]:
-    return [item.id for item in read_trajectories(folder / file) if isinstance(item, Trajectory)]
-
-
-def test_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with RunFolder(tmp_path) as folder:
-        folder.keep(episode("a"), LabelRecord(id="a", success=True, source="oracle"))
-        try:
-            # No file may grow beyond this: what a full disk does to the last line.
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
-            with pytest.raises(UsageError, match="cannot be written: "):
-                folder.keep(
-                    episode("b", "x" * 5000), LabelRecord(id="b", success=True, source="oracle")
-                )
-            with pytest.raises(UsageError, match="cannot be written: "):
-                folder.note(episode("b", "x" * 5000))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        folder.keep(episode("c"), LabelRecord(id="c", success=True, source="oracle"))
-    assert kept(tmp_path) == ["a", "c"]
-    with RunFolder(tmp_path):
-        assert [label.id for label in read_labels(tmp_path / "labels.jsonl")] == ["a", "c"]
-
-
-def test_unusable_folder_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UsageError, match="cannot be written: "):
-            RunFolder(path)
-
-
-@pytest.mark.parametrize("torn", [b'{"id": "b", "ta', b"x" * 200_000])
-def test_torn_last_line_is_cut_off(torn: bytes, tmp_path: Path) -> None:
-    with RunFolder(tmp_path) as folder:
-        folder.keep(episode("a"), None)
-    path = tmp_path / "trajectories.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole + torn)
-    as_killed(tmp_path)
-    with RunFolder(tmp_path) as folder:
-        assert ("a" in folder, "b" in folder, path.read_bytes()) == (True, False, whole)
-
-
-def test_line_without_newline_stays(tmp_path: Path) -> None:
-    with RunFolder(tmp_path) as folder:
-        folder.keep(episode("a"), None)
-        folder.keep(episode("b", "x" * 100_000), None)
-    path = tmp_path / "trajectories.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole.removesuffix(b"\n"))
-    as_of_old(tmp_path)
-    with RunFolder(tmp_path):
-        assert path.read_bytes() == whole
+    return [item.id for item in iter_trajectories(folder / file) if isinstance(item, Trajectory)]
 
 
 def test_damaged_partial_record_is_named(tmp_path: Path) -> None:
@@ -117,3 +66,54 @@ def test_a_link_for_partial_leads_nowhere(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="partial: is a link"):
         RunFolder(tmp_path / "run")
     assert (elsewhere / "thesis.txt").read_text() == "all of it"
+
+
+class Killed(BaseException):
+    """As sudden as a kill."""
+
+
+def play(folder: Path, *, error: str | None = None, again: str = "", ids: str = "abcd") -> None:
+    with RunFolder(folder, again=set(again)) as run:
+        for id in ids:
+            if id not in run:
+                run.note(episode(id))
+                label = LabelRecord(id=id, success=True, source="oracle")
+                run.keep(episode(id, error=error), label)
+
+
+def stopping(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """The process is gone after so many writes and renames; a write may leave half of its line."""
+    writes = iter(range(after))
+
+    def append(file: int, data: bytes, real: Callable[[int, bytes], None]) -> None:
+        if next(writes, None) is None:
+            real(file, data[: len(data) // 2])
+            raise Killed
+        real(file, data)
+
+    def replace(
+        path: Path, target: Path, real: Callable[[Path, Path], Path] = Path.replace
+    ) -> Path:
+        if next(writes, None) is None:
+            raise Killed
+        return real(path, target)
+
+    real = append_log.append_whole
+    monkeypatch.setattr(append_log, "append_whole", lambda *given: append(*given, real))
+    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(RunFolder, "close", RunFolder._abandon)  # a kill flushes nothing
+
+
+@pytest.mark.parametrize("after", range(18))
+def test_killed_at_any_write_the_run_goes_on(
+    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(tmp_path, ids="ab", error="the browser broke")
+    with monkeypatch.context() as patched:
+        stopping(patched, after)
+        with contextlib.suppress(Killed):
+            play(tmp_path, again="ab")
+    play(tmp_path, again="ab")
+    assert sorted(kept(tmp_path)) == ["a", "b", "c", "d"]
+    assert {record.id for record in read_labels(tmp_path / "labels.jsonl")} == set("abcd")
+    assert unlabelled_attempts(tmp_path) == set()

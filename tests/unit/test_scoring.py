@@ -7,17 +7,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from prill import score
+import prill
 from prill.captioner import GivenCaption
 from prill.errors import CallTimeoutError, EndpointError, UsageError
-from prill.evaluators.outcome import CaptionJudge
+from prill.evaluators.scoring.scorer import Tally, score_files, score_stream, verdict_key
 from prill.io.store import decode_trajectory, read_verdicts
+from prill.models.ledger import queued
 from prill.protocols import Reply
-from prill.scoring.scorer import Tally, score_files, score_stream, verdict_key
 from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
@@ -61,17 +62,6 @@ def verdicts(path: Path) -> dict[str, Verdict]:
     found = {row.id: row for row in rows}
     assert len(found) == len(rows), "an id occurs twice"
     return found
-
-
-async def test_every_trajectory_has_a_verdict(tmp_path: Path) -> None:
-    path, out = write(tmp_path / "t.jsonl", list(range(50))), tmp_path / "v.jsonl"
-    tally = await score_files([path], Parity(), out, concurrency=7)
-    assert (tally.read, tally.succeeded, tally.failed, tally.skipped) == (50, 25, 25, 0)
-    found = verdicts(out)
-    assert all(
-        found[f"t{i}"].success == (i % 2 == 0) and found[f"t{i}"].key.startswith("sha256:")
-        for i in range(50)
-    )
 
 
 async def test_second_run_makes_what_is_missing(tmp_path: Path) -> None:
@@ -123,13 +113,6 @@ async def test_broken_lines_vanish_when_mended(tmp_path: Path) -> None:
     assert f"{path}:1" not in found
 
 
-async def test_ids_are_unique_across_files(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "1.jsonl", [0, 1]), write(tmp_path / "2.jsonl", [0])
-    tally = await score_files([one, two], Parity(), tmp_path / "v.jsonl")
-    assert tally.unscored == {"input": 1}
-    assert "first used at" in tally.problems[0]
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [("", "empty"), ("\n\n", "empty"), ("x\ny\n", "no trajectory could be read; .*t.jsonl:1")],
@@ -170,6 +153,59 @@ async def test_stopped_run_goes_on_later(tmp_path: Path) -> None:
     assert sorted(judge.calls) == sorted(verdicts(out)) == sorted(f"t{i}" for i in range(100))
 
 
+async def test_finished_files_are_equal_whatever_the_order_of_completion(tmp_path: Path) -> None:
+    class Shuffled(Parity):
+        async def __call__(self, trajectory: Trajectory) -> Verdict:
+            verdict = await super().__call__(trajectory)
+            for _ in range(random.randrange(20)):
+                await asyncio.sleep(0)
+            return verdict
+
+    random = Random(0)
+    path = write(tmp_path / "t.jsonl", list(range(100)))
+    once, often = tmp_path / "once.jsonl", tmp_path / "often.jsonl"
+    await score_files([path], Shuffled(), once, concurrency=1)
+    for rest in (97, 50, 3, 0):
+        stop = asyncio.Event()
+
+        def progress(tally: Tally, rest: int = rest, stop: asyncio.Event = stop) -> None:
+            if tally.made + tally.skipped >= 100 - rest:
+                stop.set()
+
+        options: dict[str, Any] = {"stop": stop, "progress": progress} if rest else {}
+        await score_files([path], Shuffled(), often, concurrency=16, **options)
+    assert often.read_bytes() == once.read_bytes()
+    # The verdicts of other files stay, before.
+    more = tmp_path / "more.jsonl"
+    more.write_text("".join(f'{{"id": "m{i}", "task": {{"goal": "{i}"}}}}\n' for i in range(40)))
+    await score_files([more], Shuffled(), often, concurrency=16)
+    assert often.read_bytes().startswith(once.read_bytes())
+    assert list(verdicts(often))[100:] == [f"m{i}" for i in range(40)]
+
+
+async def test_stop_drops_what_only_waits_for_the_model(tmp_path: Path) -> None:
+    """The model takes one call at a time: a stop waits for it, not for all that are begun."""
+    path, out = write(tmp_path / "t.jsonl", list(range(40))), tmp_path / "v.jsonl"
+    stop, slot, ends = asyncio.Event(), asyncio.Semaphore(1), asyncio.Event()
+
+    class Waiting(Parity):
+        async def __call__(self, trajectory: Trajectory) -> Verdict:
+            with queued() as begin:
+                async with slot:
+                    begin()
+                    stop.set()
+                    await ends.wait()
+                    return await super().__call__(trajectory)
+
+    judge = Waiting()
+    running = asyncio.create_task(score_files([path], judge, out, concurrency=16, stop=stop))
+    await stop.wait()
+    await asyncio.sleep(0.5)  # a stop is noticed
+    ends.set()
+    assert (await running).stopped
+    assert len(judge.calls) == len(verdicts(out)) == 1
+
+
 def test_key_follows_content_not_folder(tmp_path: Path) -> None:
     def key(folder: str, pixels: bytes = b"1", goal: str = "g", info: EvaluatorInfo = INFO) -> str:
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -190,29 +226,6 @@ def test_key_follows_content_not_folder(tmp_path: Path) -> None:
     assert len(different | {same}) == 4
 
 
-def test_score_works_in_a_running_loop(tmp_path: Path) -> None:
-    rows = [Trajectory(id=str(n), task=Task(goal=str(n))) for n in (3, 2, 1)]
-    assert [v.success for v in score(rows, Parity())] == [False, True, False]
-
-    async def inside() -> list[Verdict]:
-        return score(write(tmp_path / "t.jsonl", [2, 3]), Parity())
-
-    assert [v.success for v in asyncio.run(inside())] == [True, False]
-
-
-async def test_stream_reads_only_what_it_needs() -> None:
-    read = []
-
-    def source() -> list[Trajectory]:
-        for n in range(1000):
-            read.append(n)
-            yield Trajectory(id=str(n), task=Task(goal=str(n)))
-
-    async for _ in score_stream(source(), Parity(), concurrency=4):
-        break
-    assert len(read) < 100
-
-
 async def test_failed_call_is_never_a_failure() -> None:
     class Caption:
         name = "given"
@@ -220,7 +233,11 @@ async def test_failed_call_is_never_a_failure() -> None:
         async def __call__(self, observation: Observation) -> str:
             return "a page"
 
-    judge = CaptionJudge(ScriptedModel([CallTimeoutError("no response within 1 s")]), Caption())
+    judge = prill.judge(
+        "modular",
+        model=ScriptedModel([CallTimeoutError("no response within 1 s")]),
+        captioner=Caption(),
+    )
     state = Trajectory(id="a", task=Task(goal="g"), final=Observation(caption="x"))
     verdict = await judge(state)
     assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (
@@ -250,14 +267,17 @@ async def test_concurrency_is_the_models(asked: int | None, at_once: int) -> Non
         for i in range(12)
     ]
     verdicts = [
-        v async for v in score_stream(runs, CaptionJudge(model, GivenCaption()), concurrency=asked)
+        v
+        async for v in score_stream(
+            runs, prill.judge("modular", model=model, captioner=GivenCaption()), concurrency=asked
+        )
     ]
     assert (len(verdicts), model.most) == (12, at_once)
 
 
 NOTEBOOK = """
 import asyncio
-from prill.scoring.scorer import wait_for
+from prill.running import wait_for
 
 async def run():
     try:

@@ -13,15 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from prill import score
+import prill
 from prill.captioner import GivenCaption
-from prill.errors import CallTimeoutError, UsageError
-from prill.evaluators.baselines import SelfReport
-from prill.evaluators.outcome import CaptionJudge
+from prill.evaluators.judge import PageJudge
+from prill.evaluators.scoring.scorer import score_files
 from prill.io.store import read_verdicts
-from prill.scoring.scorer import score_files
-from prill.testing import ScriptedModel
-from prill.transcripts import (
+from prill.models.transcripts import (
     Call,
     ImageFile,
     Transcript,
@@ -29,8 +26,8 @@ from prill.transcripts import (
     Turn,
     read_transcript,
     read_transcripts,
-    transcript_folder,
 )
+from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, Verdict
 
 SUCCESS = "Thoughts: all there\nStatus: success"
@@ -53,20 +50,16 @@ def write(path: Path, count: int) -> str:
     return str(path)
 
 
-def judge(*replies: str | Exception) -> CaptionJudge:
-    return CaptionJudge(
-        ScriptedModel(replies) if replies else ScriptedModel(lambda messages: SUCCESS),
-        GivenCaption(),
+def judge(*replies: str | Exception) -> PageJudge:
+    return prill.judge(
+        "modular",
+        model=ScriptedModel(replies) if replies else ScriptedModel(lambda messages: SUCCESS),
+        captioner=GivenCaption(),
     )
 
 
 def ids(folder: Path) -> list[str]:
     return [transcript.id for transcript in read_transcripts(folder)]
-
-
-@pytest.mark.parametrize("name", ["v.jsonl", "v.jsonl.gz", "v"])
-def test_folder_is_beside_the_verdicts(name: str) -> None:
-    assert transcript_folder(f"out/{name}") == Path("out/v.transcripts")
 
 
 def test_record_is_on_disk_before_close(tmp_path: Path) -> None:
@@ -83,7 +76,7 @@ def test_record_is_on_disk_before_close(tmp_path: Path) -> None:
 
 def test_killed_process_loses_no_record(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys\nfrom prill.transcripts import *\nlog = "
+        "import os, signal, sys\nfrom prill.models.transcripts import *\nlog = "
         "TranscriptLog(sys.argv[1])\n"
         "for i in range(50): log.append(Transcript(f't{i}', 'k', ()))\nos.kill(os.getpid(), "
         "signal.SIGKILL)"
@@ -110,30 +103,6 @@ def test_torn_record_is_passed_over(
     assert capsys.readouterr().err == ""
 
 
-def test_damage_costs_one_file_at_most(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for run in ("a", "b"):
-        with TranscriptLog(tmp_path) as log:
-            for i in range(3):
-                log.append(transcript(f"{run}{i}"))
-    part = min(tmp_path.iterdir())
-    data = part.read_bytes()
-    part.write_bytes(data[:40] + b"\xff" * 40 + data[80:])
-    assert ids(tmp_path)[-3:] == ["b0", "b1", "b2"]
-    assert "calls-0001.jsonl.gz" in caplog.text
-
-
-def test_paths_move_with_the_folder(tmp_path: Path) -> None:
-    image = ImageFile(str(tmp_path / "a/images/1.png"), "ff", 3)
-    with TranscriptLog(tmp_path / "a/v.transcripts") as log:
-        log.append(transcript("t", "yes", "look:", image))
-    (tmp_path / "a").rename(tmp_path / "b")
-    (moved,) = read_transcripts(tmp_path / "b/v.transcripts")
-    assert moved.calls[0].messages[0].parts == (
-        "look:",
-        ImageFile(str(tmp_path / "b/images/1.png"), "ff", 3),
-    )
-
-
 @pytest.mark.parametrize("id", ["t1", 'a"]}\n b', "é"])
 def test_transcript_found_by_id_and_key(tmp_path: Path, id: str) -> None:
     with TranscriptLog(tmp_path) as log:
@@ -150,34 +119,6 @@ def test_transcript_found_by_id_and_key(tmp_path: Path, id: str) -> None:
         is None
     )
     assert read_transcript(tmp_path / "nowhere", verdict) is None
-
-
-def test_full_disk_costs_no_later_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    write, free = os.write, [400]
-
-    def limited(file: int, data: bytes) -> int:
-        if not free[0]:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        count = write(file, data[: free[0]])  # a full disk takes what still fits
-        free[0] -= count
-        return count
-
-    monkeypatch.setattr(os, "write", limited)
-    with TranscriptLog(tmp_path) as log:
-        for i in range(4):
-            log.append(transcript(f"full{i}", os.urandom(60).hex()))
-        free[0] = 10**6
-        for i in range(4):
-            log.append(transcript(f"free{i}"))
-        assert len(list(tmp_path.iterdir())) == 2
-    assert 1 <= log.lost <= 3
-    assert ids(tmp_path) == [
-        *(f"full{i}" for i in range(4 - log.lost)),
-        *(f"free{i}" for i in range(4)),
-    ]
-    assert caplog.text.count("No space left on device") == 1
 
 
 async def test_run_on_full_disk_keeps_verdicts(
@@ -215,21 +156,6 @@ async def test_every_verdict_has_its_transcript(tmp_path: Path) -> None:
         )
 
 
-async def test_judged_again_the_last_counts(tmp_path: Path) -> None:
-    path, out, folder = (
-        write(tmp_path / "t.jsonl", 1),
-        tmp_path / "v.jsonl",
-        tmp_path / "v.transcripts",
-    )
-    await score_files([path], judge(CallTimeoutError("late")), out, transcripts=folder)
-    await score_files([path], judge(SUCCESS), out, retry_unscored=True, transcripts=folder)
-    (verdict,) = read_verdicts(out)
-    record = read_transcript(folder, verdict)
-    assert record is not None
-    assert record.calls[0].reply == SUCCESS
-    assert [row.calls[0].error for row in read_transcripts(folder)] == ["late", None]
-
-
 async def test_run_begun_again_sets_old_aside(tmp_path: Path) -> None:
     path, out, folder = (
         write(tmp_path / "t.jsonl", 2),
@@ -240,22 +166,3 @@ async def test_run_begun_again_sets_old_aside(tmp_path: Path) -> None:
     await score_files([path], judge(), out, limit=1, resume=False, transcripts=folder)
     assert ids(folder) == ["t0"]
     assert len(list(folder.glob("*.bak"))) == 1
-
-
-async def test_judge_without_calls_writes_none(tmp_path: Path) -> None:
-    path, folder = write(tmp_path / "t.jsonl", 2), tmp_path / "calls"
-    await score_files([path], SelfReport(), tmp_path / "v.jsonl", transcripts=folder)
-    await score_files([path], judge(), tmp_path / "w.jsonl")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["t.jsonl", "v.jsonl", "w.jsonl"]
-
-
-def test_score_keeps_transcripts_on_wish(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.jsonl", 3)
-    assert len(score(path, judge(), transcripts=tmp_path / "calls")) == 3
-    assert sorted(ids(tmp_path / "calls")) == ["t0", "t1", "t2"]
-
-
-def test_file_in_place_of_folder_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.jsonl", 1)
-    with pytest.raises(UsageError, match="not a folder"):
-        score(path, judge(), transcripts=path)

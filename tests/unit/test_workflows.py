@@ -32,18 +32,6 @@ def test_called_targets_exist(caller: Path) -> None:
     assert all((ROOT / script).exists() for script in re.findall(r"run: bash (\S+)", text))
 
 
-def test_no_index_is_named() -> None:
-    texts = {
-        path: path.read_text(encoding="utf-8")
-        for path in (*CALLERS, ROOT / ".github/dependabot.yml")
-    }
-    assert not [
-        path
-        for path, text in texts.items()
-        if re.search(r"index-url|INDEX_URL|repository-url", text)
-    ]
-
-
 def test_hooks_check_as_lint_does() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     pinned = re.search(

@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
 from prill.errors import UnparsableError, UsageError
+from prill.models.options import MAX_TOKENS
 from prill.models.prompts import clean, content_hash, load_prompt
 from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder, own_embedder
 from prill.papers.mind2web.mindact.forms import (
@@ -72,7 +73,7 @@ from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 log = logging.getLogger("prill.papers")
-_PART_TOKENS = 512  # for a trained model (Self-MAP's code)
+_PART_TOKENS = 512  # of a page or question, for a trained model (Self-MAP's code)
 _TRAINED_TOKENS, _PROMPTED_TOKENS = 50, 256  # of an answer; chat models write a reason first
 _MAX_VIEWS = 32  # cached: those of a conversation
 _T = TypeVar("_T")
@@ -148,14 +149,6 @@ class MindActSpec:
     previous: Annotated[
         int, Meta(ge=0, description="Number of earlier actions of the turn that are shown.")
     ] = 5
-    part_tokens: Annotated[
-        int | None,
-        Meta(
-            ge=16,
-            description="Maximum number of tokens of a page or question (default: 512; "
-            "prompted: unlimited).",
-        ),
-    ] = None
     total_tokens: Annotated[
         int,
         Meta(
@@ -163,28 +156,16 @@ class MindActSpec:
             description="Maximum number of tokens in total, which limits the earlier steps shown.",
         ),
     ] = 2048
-    truncate: Annotated[
-        Literal["token", "snippet"],
-        Meta(description="Drop the earliest token first, or the earliest step."),
-    ] = "token"
     tokenizer: Annotated[
         str | None,
         Meta(description="Folder of a tokenizer (default: the model's, else an estimate)."),
     ] = None
-    max_tokens: Annotated[
-        int | None,
-        Meta(
-            ge=1, description="Maximum number of tokens in an answer (default: 50; prompted: 256)."
-        ),
-    ] = None
+    max_tokens: Annotated[int | None, MAX_TOKENS] = None
     repair: RepairOption = False
     neg_ratio: Annotated[
         float,
         Meta(ge=0, le=1, description="Training: share of samples without the correct element."),
     ] = 0.2
-    draw: Annotated[
-        int, Meta(ge=0, description="Training: number of the sample, which varies the candidates.")
-    ] = 0
     seed: Annotated[int, Meta(description="Seed of the shuffling.")] = 123
 
 
@@ -314,30 +295,26 @@ class MindAct(PaperAgent):
         return Step(observation, action, "\n".join(notes) or None)
 
     def demonstrate(
-        self, trajectory: Trajectory, index: int, *, draw: int | None = None
+        self, trajectory: Trajectory, index: int, *, draw: int = 0
     ) -> tuple[Sequence[Message], str]:
         """Formats a recorded step as a question about one group of candidates, with its answer.
 
         Args:
             trajectory: The recorded turn.
             index: The step, from 0.
-            draw: Another draw has other candidates. None: that of the options.
+            draw: Another draw has other candidates.
 
         Returns:
             The messages and the right answer. The group holds the right element and others. It
             holds only others in a fraction `neg_ratio` of the draws, and if the page lost the right
             element.
-
-        Raises:
-            NoEvidenceError: The state is not a recorded page.
-            UnparsableError: The step has no candidates.
         """
         if self._prompted and self.spec.prompted is None:
             return self._training_agent.demonstrate(trajectory, index, draw=draw)
         step, spec = trajectory.steps[index], self.spec
         state = build_state(step.observation.text)
         page = read_page(state.page)
-        taught = f"draw {spec.draw if draw is None else draw}"
+        taught = f"draw {draw}"
         random = self._random(trajectory.task, index, taught)
         positives, others = _split_candidates(page, state, (step.action.target or "").split())
         without = random.random() < spec.neg_ratio
@@ -422,10 +399,8 @@ class MindAct(PaperAgent):
     @cached_property
     def _window(self) -> Window:
         spec = self.spec
-        part = spec.part_tokens or (None if self._prompted else _PART_TOKENS)
-        return Window(
-            tokens_for(spec.tokenizer, self.model), part, spec.total_tokens, spec.truncate
-        )
+        part = None if self._prompted else _PART_TOKENS
+        return Window(tokens_for(spec.tokenizer, self.model), part, spec.total_tokens)
 
     def _describe(self, state: PageState) -> str:
         """Returns the words of a page that are compared when pages count in matching."""

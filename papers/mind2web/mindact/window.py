@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from prill.errors import MissingExtraError, UsageError
 from prill.papers.mind2web.mindact.forms import Passage
@@ -85,7 +85,6 @@ class Window:
     tokens: Tokens
     part: int | None
     total: int
-    truncate: Literal["token", "snippet"]
 
     def trained(
         self, system: str, history: Sequence[Passage], current: Passage
@@ -93,11 +92,7 @@ class Window:
         """Returns the request for trained models: the system prompt, and all steps in one text."""
         system, now = self._cut("", system, ""), self._written(current)
         room = self.total - self._count(system) - self._count(now)
-        steps = [self._written(passage) for passage in history]
-        if self.truncate == "snippet":
-            before = "".join(self._latest(steps, [self._count(step) for step in steps], room))
-        else:
-            before = last(self.tokens, "".join(steps), room)
+        before = last(self.tokens, "".join(map(self._written, history)), room)
         return Message("system", (system,)), Message("user", (before + now,))
 
     def chat(

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.mind2web.pages.state import (
-        PageState,
-        read_state,
-    )
+    from prill.papers.mind2web.pages.state import PageState, read_state
 
-__all__ = [
-    "PageState",
-    "read_state",
-]
+__all__ = ["PageState", "read_state"]
 __getattr__, __dir__ = lazily(__name__)

@@ -22,18 +22,20 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
+from prill.config.shared import JSON_FILE, DeviceOption, ResumeOption
 from prill.config.values import Config
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, expect_file, write_errors, writing
-from prill.io.store import BadLine, read_trajectories, write_trajectories
+from prill.io.store import BadLine, iter_trajectories, write_trajectories
 from prill.models.devices import register_user
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
 from prill.papers.embedders import (
     Embedder,
+    EmbedderUrl,
     Fitted,
     import_transformers,
     load_pretrained,
@@ -41,8 +43,8 @@ from prill.papers.embedders import (
 )
 from prill.papers.mind2web.pages.state import read_state, sample_ids, with_scores
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
-from prill.runs.base import synchronous
-from prill.types import Trajectory
+from prill.running import EXIT_ALL, EXIT_INTERRUPTED, EXIT_SOME, Printed, as_run, first_of
+from prill.types import StrPath, Trajectory
 
 # The cutoffs of recall (Self-MAP, ACL 2024, its ranker's evaluation).
 RECALLS = (3, 5, 10, 20, 50, 100)
@@ -219,6 +221,11 @@ class RankTally:
     ranked: RankingTally = field(default_factory=RankingTally)
     stopped: bool = False
 
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Returns what a progress bar shows: the phase and the count."""
+        return "", self.turns
+
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -241,11 +248,11 @@ _Log = AppendLog[_Line | _About]
 
 
 async def rank_file(
-    gold: str | os.PathLike[str],
+    gold: StrPath,
     ranker: Ranker,
-    output: str | os.PathLike[str],
+    output: StrPath,
     *,
-    reordered: str | os.PathLike[str] | None = None,
+    reordered: StrPath | None = None,
     resume: bool = True,
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
@@ -286,13 +293,10 @@ async def rank_file(
 
 
 async def _ranked_lines(
-    gold: str | os.PathLike[str],
-    ranker: Ranker,
-    tally: RankTally,
-    known: Mapping[str, Mapping[str, float]],
+    gold: StrPath, ranker: Ranker, tally: RankTally, known: Mapping[str, Mapping[str, float]]
 ) -> AsyncIterator[_Line]:
     """Yields a line for each step that is not known."""
-    for turn in read_trajectories(gold, on_error="yield"):
+    for turn in iter_trajectories(gold, on_error="yield"):
         tally.turns += 1
         if isinstance(turn, BadLine):
             tally.problems.append(turn.message)
@@ -346,7 +350,7 @@ def _decode(line: bytes) -> _Line | _About:
     return msgspec.json.decode(line, type=_Line)
 
 
-def _write_scores(output: str | os.PathLike[str], known: Mapping[str, Mapping[str, float]]) -> None:
+def _write_scores(output: StrPath, known: Mapping[str, Mapping[str, float]]) -> None:
     """Writes the score file, a line for each step."""
     with writing(output) as file:
         for name, opening in (("scores", b'{"scores":{'), ("ranks", b'},"ranks":{')):
@@ -358,11 +362,9 @@ def _write_scores(output: str | os.PathLike[str], known: Mapping[str, Mapping[st
         file.write(b"}}\n")
 
 
-def _reordered(
-    gold: str | os.PathLike[str], known: Mapping[str, Mapping[str, float]]
-) -> Iterator[Trajectory]:
+def _reordered(gold: StrPath, known: Mapping[str, Mapping[str, float]]) -> Iterator[Trajectory]:
     """Yields the turns with their candidates by score, the best first."""
-    for turn in read_trajectories(gold, on_error="skip"):
+    for turn in iter_trajectories(gold, on_error="skip"):
         with suppress(InputError, ValueError):  # already reported when it was to be ranked
             if all(sample in known for sample in sample_ids(turn)):
                 yield with_scores(turn, known)
@@ -372,23 +374,22 @@ def _right(turn: Trajectory, index: int) -> frozenset[str]:
     return frozenset((turn.steps[index].action.target or "").split())
 
 
-def _digest(path: str | os.PathLike[str]) -> str:
+def _digest(path: StrPath) -> str:
     digest = hashlib.sha256()
     for line in read_lines(path):
         digest.update(line.data + b"\n")
     return digest.hexdigest()
 
 
+_BATCH = 32  # texts of a forward pass
 MAX_TOKENS = 512  # candidate and query together (Self-MAP, ACL 2024)
 
 
 class CrossEncoder:
-    """A ranker loaded from a folder with the first request. `batch` texts share a forward pass."""
+    """A ranker loaded from a folder with the first request."""
 
-    def __init__(
-        self, folder: str | os.PathLike[str], *, device: str | None = None, batch: int = 32
-    ) -> None:
-        self.folder, self.device, self.batch = Path(folder), device, batch
+    def __init__(self, folder: StrPath, *, device: str | None = None) -> None:
+        self.folder, self.device = Path(folder), device
         if not (self.folder / "config.json").is_file():
             raise UsageError(f"{folder}: not a ranker folder (it needs a config.json and weights)")
         expect_trained(self.folder)
@@ -413,7 +414,7 @@ class CrossEncoder:
     def _score(self, query: str, texts: list[str]) -> list[float]:
         with self._one:
             self._loaded = self._loaded or self._load()
-        return scores(*self._loaded, query, texts, self.batch)
+        return scores(*self._loaded, query, texts, _BATCH)
 
     def _load(self) -> tuple[Any, Any]:
         try:
@@ -475,13 +476,8 @@ _EMBEDDING = "embedding:"
 class RankConfig(Config):
     """Configuration of `prill papers rank`: score every candidate of every recorded step."""
 
-    trajectories: Annotated[
-        str | Path,
-        Meta(description="Gold trajectories of recorded pages."),
-    ]
-    output: Annotated[
-        str | Path, Meta(description="Score file to write (JSON), in Mind2Web's format.")
-    ]
+    trajectories: Annotated[str | Path, Meta(description="Gold trajectories of recorded pages.")]
+    output: Annotated[str | Path, JSON_FILE]
     ranker: Annotated[
         str,
         Meta(
@@ -491,24 +487,15 @@ class RankConfig(Config):
         ),
     ]
     ranked: Annotated[
-        str | Path | None,
-        Meta(description="File for the trajectories with reordered candidates."),
+        str | Path | None, Meta(description="File for the trajectories with reordered candidates.")
     ] = None
-    base_url: Annotated[
-        str | None, Meta(description="URL of the embedder's endpoint (default $OPENAI_BASE_URL).")
-    ] = None
-    device: Annotated[
-        str | None,
-        Meta(description="Device of a trained ranker: cuda, cpu (default: cuda if available)."),
-    ] = None
-    batch: Annotated[
-        int, Meta(ge=1, description="Number of candidates per forward pass of a trained ranker.")
-    ] = 32
-    resume: Annotated[bool, Meta(description="Resume an interrupted run.")] = True
+    base_url: EmbedderUrl = None
+    device: DeviceOption = None
+    resume: ResumeOption = True
 
 
 @dataclass(frozen=True)
-class RankResult:
+class RankResult(Printed):
     """The ranking metrics of a run, the score file, and the turns that could not be read."""
 
     figures: RankingFigures
@@ -516,7 +503,18 @@ class RankResult:
     problems: tuple[str, ...] = ()
     stopped: bool = False
 
-    def table(self) -> dict[str, Any]:
+    def notes(self) -> Iterator[str]:
+        """Yields the file, and the turns that could not be read."""
+        if not self.stopped:
+            yield f"{self.figures.steps:,} steps -> {self.output}"
+        yield from first_of(self.problems)
+
+    @property
+    def exit_code(self) -> int:
+        """Returns 3 if unreadable turns were skipped, 130 if the run was stopped."""
+        return EXIT_INTERRUPTED if self.stopped else EXIT_SOME if self.problems else EXIT_ALL
+
+    def to_dict(self) -> dict[str, Any]:
         """Returns the metrics for JSON."""
         return {**asdict(self.figures), "problems": len(self.problems)}
 
@@ -536,7 +534,8 @@ class RankResult:
         return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
 
 
-async def rank_async(
+@as_run(RankConfig)
+async def rank(
     config: RankConfig,
     *,
     stop: asyncio.Event | None = None,
@@ -548,9 +547,6 @@ async def rank_async(
         config: The steps and the ranker.
         stop: Once set, the run ends after the current step.
         progress: Called after every step.
-
-    Returns:
-        The ranking metrics.
 
     Raises:
         UsageError: The ranker or the files cannot be used.
@@ -569,10 +565,6 @@ async def rank_async(
     )
 
 
-rank = synchronous(rank_async)
-"""Synchronous version of `rank_async` for scripts and notebooks, with the same parameters."""
-
-
 def _ranker(config: RankConfig) -> Ranker:
     if config.ranker == Bm25.name:
         return Bm25()
@@ -586,4 +578,4 @@ def _ranker(config: RankConfig) -> Ranker:
             "of a ranker",
             parameters=("ranker",),
         )
-    return CrossEncoder(config.ranker, device=config.device, batch=config.batch)
+    return CrossEncoder(config.ranker, device=config.device)

@@ -22,7 +22,6 @@ the file size would grow with the square of the number of turns.
 
 from __future__ import annotations
 
-import os
 import re
 import string
 import zlib
@@ -38,7 +37,7 @@ from prill.datasets.reading.records import UNREADABLE
 from prill.errors import InputError
 from prill.io.lines import open_lines, resolve_folder
 from prill.io.store import decode_trajectory
-from prill.types import Action, Observation, Step, Trajectory
+from prill.types import Action, Observation, Step, StrPath, Trajectory
 
 _PAST, _TARGETS = "Previous actions:", "Their targets:"
 _WITHHELD, _CANDIDATES = "Withheld:", "Candidates:"
@@ -90,9 +89,6 @@ def read_state(text: str) -> PageState:
 
     Args:
         text: What `PageState.text` wrote.
-
-    Returns:
-        The state.
 
     Raises:
         ValueError: The text is not such a state.
@@ -206,7 +202,7 @@ def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
     return replace(trajectory, steps=tuple(steps))
 
 
-def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
+def read_scores(path: StrPath) -> dict[str, dict[str, float]]:
     """Reads a score file in JSON, plain or gzip. Raises InputError."""
     try:
         with open_lines(path) as file:

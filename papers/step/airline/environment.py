@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from msgspec import Meta
 
 from prill.config.registry import read_options
+from prill.emulators.browser.actions import Typing
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
@@ -43,6 +44,7 @@ LIMITS = {
 class AirlineSpec(PageSpec):
     """Options of the airline environment."""
 
+    webarena_text: bool = True
     limited: Annotated[
         bool, Meta(description="End an episode after 15 actions, or 25 for bookings.")
     ] = True
@@ -151,6 +153,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
     name: ClassVar[str] = "airline"
     usual_steps: ClassVar[int] = 25
 
+    typing: Annotated[Typing, "typing replaces what a field holds, or appends to it"] = "replace"
     tasks: Annotated[
         Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19.")
     ] = None

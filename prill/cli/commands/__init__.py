@@ -37,11 +37,5 @@ def overview() -> str:
     for group, (title, commands) in GROUPS.items():
         lines += ["", f"{group}: {title}"]
         lines += [f"  {name:<{width}}  {command.purpose}" for name, command in commands.items()]
-    lines += [
-        "",
-        (
-            "Run prill COMMAND --help for details, prill --version for the version, and "
-            "prill completion SHELL for shell completion."
-        ),
-    ]
+    lines += ["", ("Run prill COMMAND --help for details, and prill --version for the version.")]
     return "\n".join(lines)

@@ -14,21 +14,26 @@ class Command:
     Attributes:
         purpose: A phrase that describes the command.
         config: The `module:Class` of its configuration.
-        show: The `module:function` that takes the configuration and the switches, and returns the
-            exit code.
+        run: The `module:function` of its run.
         layout: Exceptions from the derived command line.
         examples: Example commands at the top of its help.
         epilog: The text at the end of its help.
-        dry_run: Whether it supports a dry run.
+        plan: The function beside its run that plans it, for a dry run.
+        unit: What its progress bar counts.
+        stops: Whether the first Ctrl-C lets the calls in flight finish.
+        quiet: Whether it silences the libraries that it uses.
     """
 
     purpose: str
     config: str
-    show: str
+    run: str
     layout: FlagLayout = field(default_factory=FlagLayout)
     examples: tuple[str, ...] = ()
     epilog: str = ""
-    dry_run: bool = False
+    plan: str = ""
+    unit: str = "it"
+    stops: bool = False
+    quiet: bool = False
 
 
 def names(text: str, part: str = "") -> frozenset[str]:
@@ -37,31 +42,26 @@ def names(text: str, part: str = "") -> frozenset[str]:
 
 
 # Options that work but are not listed in `--help`, because few users need them.
-JUDGE = names(
-    "away form image_detail image_format patience probability reasoning_effort towards samples"
-)
+JUDGE = names("away form image_detail image_format probability reasoning_effort towards samples")
 MORE_OF_MODEL = names(
-    "budget_usd concurrency prices repetition_penalty retries temperature top_k top_p "
-    "total_timeout",
+    "budget_usd concurrency prices repetition_penalty retries temperature top_k top_p",
     "model.",
 )
 # Options of environments and models that docs/how-to/environments.md documents.
 EPISODES = (
     names(
-        "after_action answer_timeout before_screenshot boot_timeout downloads hars idle location "
-        "login_timeout navigation_timeout prepare reset_timeout schemes settle_gap settle_timeout "
+        "after_action answer_timeout boot_timeout failures hars idle location "
+        "prepare reset_timeout schemes settle_gap settle_timeout webarena_text "
         "timeout boxes limited tree seed adb_port simctl companion",
         "environment.",
     )
     | MORE_OF_MODEL
     | names(
-        "api_key_env gguf image_detail image_format max_pixels patience reasoning_effort timeout",
+        "api_key_env gguf image_detail image_format max_pixels reasoning_effort timeout",
         "model.",
     )
 )
 
-# Options whose short name refers to another part's option.
-WHOLE = names(
-    "environment.max_tokens environment.timeout environment.seed policy.swipe_up policy.device "
-    "model.device policy.model.device"
-)
+# Options of an environment that keep its name, because those of its model or policy are better
+# known by theirs.
+WHOLE = names("max_tokens timeout seed", "environment.")

@@ -23,10 +23,9 @@ _OF_JUDGES = (
     _TRAINING
     | JUDGE
     | names(
-        "negatives draws engine engine_python engine_options alpha dropout targets schedule warmup "
+        "negatives draws engine engine_python options alpha dropout targets schedule warmup "
         "weight_decay overlong max_pixels gradient_checkpointing report_to trust_remote_code "
-        "device gpus judge.calibration judge.guard judge.check_claims judge.references "
-        "judge.citations"
+        "device gpus judge.calibration judge.guard judge.references"
     )
 )
 _OF_PAGES = frozenset(
@@ -42,29 +41,21 @@ def _training(
     purpose: str,
     hidden: Set[str],
     *examples: str,
-    renamed: Mapping[str, str] | None = None,
-    metavars: Mapping[str, str] | None = None,
 ) -> Command:
     return Command(
         purpose,
         config,
-        "prill.cli.improving:train",
+        "prill.refine.training.train:train",
         FlagLayout(
             ("rows",),
             hidden=frozenset(hidden),
-            # policies have such options, too
-            renamed={"preset.model": "--model", "preset.seed": "--seed", **(renamed or {})},
-            metavars={
-                "output": "DIR",
-                "preset": "NAME|FILE.toml",
-                "gpus": "NxNAME",
-                **(metavars or {}),
-            },
+            flat=("preset",),
         ),
         tuple(f"prill train {kind} {arguments}" for arguments in examples),
         "Settings that are not given come from the preset. Exit codes: 0 trained, 2 "
         "training is not possible, 130 stopped with a checkpoint.",
-        dry_run=True,
+        plan="plan_train",
+        quiet=True,
     )
 
 
@@ -72,8 +63,8 @@ COMMANDS: Mapping[str, Command] = {
     "reflexion": Command(
         "retry tasks that a judge says have failed, each time with a lesson from the "
         "previous attempt",
-        "prill.runs.reflexion:ReflexionConfig",
-        "prill.cli.improving:reflexion",
+        "prill.refine.reflexion:ReflexionConfig",
+        "prill.refine.reflexion:reflexion",
         FlagLayout(
             ("environment",),
             hidden=EPISODES
@@ -82,9 +73,8 @@ COMMANDS: Mapping[str, Command] = {
                 f"policy.{name}"
                 for name in ("attempts", "hint", "lessons", "model", "observation_tokens", "sites")
             },
-            metavars={"environment": "ENVIRONMENT", "output": "DIR"},
-            whole=WHOLE
-            | {"judge", "second", "policy.attempts", "policy.lessons", "policy.observation_tokens"},
+            flat=("environment", "retries", "lessons"),
+            whole=WHOLE | {"lessons.model"},
         ),
         (
             "prill reflexion miniwob --tasks click-link --seeds 0-4 --model M --judge vlm "
@@ -97,16 +87,16 @@ COMMANDS: Mapping[str, Command] = {
         "of each.\n"
         "Exit codes: 0 every task has an answer, 3 some have none, 2 bad usage, 4 a "
         "required service is down, 130 interrupted.",
-        dry_run=True,
+        plan="plan_reflexion",
+        unit="task",
     ),
     "filter": Command(
         "select the trajectories or steps that a judge rates as good, and write training rows",
-        "prill.runs.filter:FilterConfig",
-        "prill.cli.improving:filter",
+        "prill.refine.filter:FilterConfig",
+        "prill.refine.filter:filter",
         FlagLayout(
             ("trajectories",),
-            renamed={"filter.seed": "--seed"},  # policies have seeds, too
-            metavars={"output": "DIR", "rows": "KINDS"},
+            flat=("filter", "export"),
         ),
         (
             "prill filter t.jsonl --verdicts v.jsonl -o rows",
@@ -114,64 +104,35 @@ COMMANDS: Mapping[str, Command] = {
             "--no-policy.reasoning",
             "prill filter filter.toml --threshold 0.7",
         ),
-        "DIR gets one file per kind of rows, manifest.json, and report.html with what was "
+        "DIR gets one file per kind of rows, manifest.json, and report.md with what was "
         "kept or dropped and why.\n"
         "Exit codes: 0 all read, 3 some broken lines or images were left out, 2 no rows "
         "are left or bad usage.",
     ),
-    "refine filtered-bc": Command(
+    "filtered-bc": Command(
         "run filtered behavioural cloning: play, judge, filter, train, evaluate on "
         "held-out tasks; in rounds",
-        "prill.runs.filtered_bc:FilteredBCConfig",
-        "prill.cli.improving:filtered_bc",
+        "prill.refine.filtered_bc.study:FilteredBCConfig",
+        "prill.refine.filtered_bc.study:filtered_bc",
         FlagLayout(
             hidden=frozenset({"episodes", "attempts", "evaluation", "arms", "filter", "training"}),
-            metavars={"output": "DIR", "seeds": "0,1,2"},
         ),
         (
-            "prill refine filtered-bc examples/filtered_bc/miniwob.toml -o runs/bc --seeds 0,1,2",
-            "prill refine filtered-bc study.toml -o runs/bc --dry-run --gpus 8xH200",
-            "prill refine filtered-bc study.toml -o runs/bc --tables-only",
+            "prill filtered-bc examples/filtered_bc/miniwob.toml -o runs/bc --seeds 0,1,2",
+            "prill filtered-bc study.toml -o runs/bc --dry-run --gpus 8xH200",
+            "prill filtered-bc study.toml -o runs/bc --tables-only",
         ),
         "FILE.toml holds the study: policy, episodes, attempts, evaluation, arms, filter, "
         "training.\n"
         "docs/how-to/filtered-bc.md explains it.\n"
         "Exit codes: 0 done, 3 an arm had no training rows, 2 bad usage, 4 a required "
         "service is down, 130 interrupted.",
-        dry_run=True,
-    ),
-    "watch": Command(
-        "monitor a reward with canaries, drift, a second judge and signs of reward hacking",
-        "prill.runs.watch:WatchConfig",
-        "prill.cli.improving:watch",
-        FlagLayout(
-            ("logs",),
-            metavars={"logs": "LOG", "output": "PAGE"},
-        ),
-        (
-            "prill watch watch.jsonl -o watch.html",
-            "prill watch verdicts.jsonl --student student-verdicts.jsonl",
-            "prill watch watch.jsonl --window 100 --drift-alarm --json",
-        ),
-        "Exit codes: 0 no alarm, 1 an alarm is active at the end of a log, 3 no alarm but "
-        "some lines could not be read, 2 nothing could be read or bad usage.",
-    ),
-    "simulate-retries": Command(
-        "simulate the effect of retries under a judge with known error rates, without "
-        "running an agent",
-        "prill.runs.simulation:SimulationConfig",
-        "prill.cli.improving:simulation",
-        FlagLayout(metavars={"output": "DIR", "verdicts": "FILE"}),
-        (
-            "prill simulate-retries -o out --false-positives 0.1 --false-negatives 0.3",
-            "prill simulate-retries -o out --verdicts verdicts.jsonl --labels labels.jsonl "
-            "--recorded runs/first",
-            "prill simulate-retries -o out --calibration calibration.json --attempts 6",
-        ),
+        plan="plan_filtered_bc",
+        quiet=True,
     ),
     "train policy": _training(
         "policy",
-        "prill.runs.train:TrainPolicyConfig",
+        "prill.refine.training.train:TrainPolicyConfig",
         "train a policy on the rows of a filter, as a LoRA adapter or in full",
         _OF_ROWS,
         "rows.jsonl -o adapter --preset small-text",
@@ -181,7 +142,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train captioner": _training(
         "captioner",
-        "prill.runs.train:TrainCaptionerConfig",
+        "prill.refine.training.train:TrainCaptionerConfig",
         "train a captioner on rows of captions",
         _OF_ROWS,
         "data/rows.jsonl -o captioner --method lora --dry-run",
@@ -190,14 +151,12 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train judge": _training(
         "judge",
-        "prill.runs.train_judge:TrainJudgeConfig",
+        "prill.refine.training.judge:TrainJudgeConfig",
         "train a judge on labelled trajectories, or on another judge's verdicts",
         _OF_JUDGES,
         "t.jsonl --labels labels.jsonl -o judge --preset small-judge --out-of-fold held-out.jsonl",
-        "t.jsonl --teacher v.jsonl --agreeing w.jsonl -o judge --judge vlm --dry-run",
+        "t.jsonl --teacher-verdicts v.jsonl --agreeing w.jsonl -o judge --judge vlm --dry-run",
         "judge.toml --held-out 0.3",
-        renamed={"teacher_verdicts": "--teacher"},
-        metavars={"labels": "FILE"},
     ),
     "train ranker": _training(
         "ranker",

@@ -23,7 +23,7 @@ from typing import Any
 from prill.errors import ContextTooLongError, EndpointError, UsageError
 from prill.models.devices import register_user
 from prill.models.local.embedded_weights import embedded_model_folder
-from prill.models.local.trained import expect_model
+from prill.models.local.trained import find_model
 from prill.models.local.weights import DTYPES, check_adapter, libraries, load
 from prill.models.replies import excerpt
 from prill.protocols import Message
@@ -184,7 +184,8 @@ def load_chooser(
 ) -> Chooser:
     """Loads the chooser of a model; callers share it, and the last two stay loaded.
 
-    `model` is `embedded` or a folder. `adapter` is a PEFT folder, which is merged into the model.
+    `model` is `embedded`, a folder, or a name on the Hugging Face Hub. `adapter` is a PEFT folder,
+    which is merged into the model.
     Raises UsageError, MissingExtraError, EndpointError.
     """
     with _loading:
@@ -205,8 +206,7 @@ def _loaded(
             f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}", parameters=("dtype",)
         )
     torch, transformers = libraries("train")
-    folder = embedded_model_folder() if model == "embedded" else Path(model)
-    expect_model(folder)
+    folder = embedded_model_folder() if model == "embedded" else find_model(model) or model
     if adapter is not None:
         check_adapter(Path(adapter))
     if threads is not None:

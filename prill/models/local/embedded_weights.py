@@ -1,8 +1,7 @@
 """Converts the embedded model's weights, and adapters for it, once, into the cache folder.
 
 The GGUF file has 4-bit weights. transformers, PEFT and TRL need a folder with float32 weights: 540
-MB for SmolLM2-135M, created in about half a minute. llama.cpp processes prompts 1.7 times as fast
-with 8-bit weights: 145 MB, created in five seconds.
+MB for SmolLM2-135M, created in about half a minute. llama.cpp reads an adapter as a GGUF file.
 """
 
 from __future__ import annotations
@@ -46,13 +45,8 @@ _PROJECTIONS = {
 _FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 # Settings of PEFT whose adapters are more than two matrices with one scale.
 _SPECIAL_LORA = (
-    "use_dora",
-    "use_rslora",
-    "rank_pattern",
-    "alpha_pattern",
-    "modules_to_save",
-    "lora_bias",
-)
+    "use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save", "lora_bias",
+)  # fmt: skip
 
 
 def bundled_gguf() -> str:
@@ -76,14 +70,6 @@ def embedded_model_folder() -> Path:
     MissingExtraError, and EndpointError for a file that transformers cannot read.
     """
     return _kept(Path(bundled_gguf()), "", _unpack)
-
-
-def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
-    """Converts the 4-bit weights (Q4_1) of a GGUF file to 8 bits (Q8_0), once.
-
-    Raises UsageError and MissingExtraError.
-    """
-    return _kept(Path(gguf), ".gguf", _requantize)
 
 
 def adapter_gguf(adapter: str | os.PathLike[str], gguf: str | os.PathLike[str]) -> Path:
@@ -224,37 +210,6 @@ def _alone(place: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _requantize(file: Path, place: Path) -> None:
-    """Converts the file atomically."""
-    try:
-        gguf = importlib.import_module("gguf")
-    except ImportError:
-        raise MissingExtraError("gguf", "embedded") from None
-    _log.info("writing %s with eight bits a weight, once: %s", file.name, place, extra=FOR_USERS)
-    four, eight = gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
-    part = place.with_suffix(".part")
-    try:
-        source = gguf.GGUFReader(file)
-        writer = gguf.GGUFWriter(part, arch=source.fields["general.architecture"].contents())
-        for name, field in source.fields.items():
-            # the writer adds these itself
-            if not name.startswith("GGUF.") and name != "general.architecture":
-                value = (
-                    int(gguf.LlamaFileType.MOSTLY_Q8_0)
-                    if name == "general.file_type"
-                    else field.contents()
-                )
-                writer.add_key_value(name, value, *field.types[:2])
-        for tensor in source.tensors:
-            data, kind = tensor.data, tensor.tensor_type
-            if kind == four:
-                data, kind = gguf.quantize(gguf.dequantize(data, four), eight), eight
-            writer.add_tensor(tensor.name, data, raw_dtype=kind)
-        _write(writer, part, place)
-    except OSError as error:
-        raise _unwritable(place, error) from None
 
 
 def _unpack(file: Path, folder: Path) -> None:

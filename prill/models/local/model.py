@@ -20,15 +20,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
-from msgspec import Meta
-
+from prill.config.shared import DeviceOption
 from prill.errors import PrillError, TruncatedError, UnparsableError, UsageError
 from prill.models.calls import Call, build_turns, image_files, is_transcribed, note
 from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import register_user
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import embedded_model_folder
-from prill.models.local.trained import expect_model
+from prill.models.local.trained import find_model
 from prill.models.local.weights import (
     DTYPES,
     Generation,
@@ -39,7 +38,10 @@ from prill.models.local.weights import (
     read_window,
 )
 from prill.models.options import (
+    DTYPE,
     AdapterOption,
+    AttemptTimeoutOption,
+    BatchOption,
     ImageFormat,
     MaxPixelsOption,
     RepetitionPenalty,
@@ -97,8 +99,8 @@ class _Desk:
         # once per call; a run that finds no waiting call does nothing
         self._worker.submit(self._serve)
 
-    def window(self, path: Path) -> Future[int | None]:
-        """Returns the context window of the model in a folder.
+    def window(self, path: Path | str) -> Future[int | None]:
+        """Returns the context window of a model.
 
         It is read in the loading thread, because transformers must not be imported by two threads
         at once.
@@ -180,18 +182,20 @@ class LocalModel:
 
     Queued calls are answered in batches, in a separate thread.
 
-    Nothing is downloaded, and no code from the folder is run. The answer's format is requested in
+    A name is resolved by `huggingface_hub`, which downloads what is not in its cache. No code of a
+    model is run. The answer's format is requested in
     the prompt and validated, but not enforced by constrained decoding. Replies cost nothing and are
     not cached. Batching changes an answer only by rounding. `top_k`: the data collection of arXiv
     2404.06474 samples from 100. The default device is cuda if available, else cpu. The default
     dtype is bfloat16 on a GPU, float32 on a CPU.
 
     Args:
-        path: A folder written by `save_pretrained`, or `embedded`: the bundled model, as adapted by
-            `prill train`.
+        path: What `from_pretrained` takes: a folder, or a name on the Hugging Face Hub. `embedded`:
+            the bundled model, as adapted by `prill train`.
 
     Raises:
-        UsageError: The folder contains no model, or the dtype is unknown.
+        UsageError: The folder contains no model, the name is not cached and HF_HUB_OFFLINE is set,
+            or the dtype is unknown.
     """
 
     def __init__(
@@ -199,16 +203,10 @@ class LocalModel:
         path: str | os.PathLike[str],
         *,
         adapter: AdapterOption = None,
-        device: Annotated[
-            str | None, Meta(description="Device, for example cuda, cpu or mps.")
-        ] = None,
-        dtype: Annotated[
-            str | None, Meta(description="Data type: float32, bfloat16 or float16.")
-        ] = None,
-        batch: Annotated[int, Meta(ge=1, description="Maximum number of calls in one batch.")] = 8,
-        timeout: Annotated[
-            float, Meta(gt=0, description="Timeout of one reply, in seconds.")
-        ] = 600.0,
+        device: DeviceOption = None,
+        dtype: Annotated[str | None, DTYPE] = None,
+        batch: BatchOption = 8,
+        timeout: AttemptTimeoutOption = 600.0,
         max_pixels: MaxPixelsOption = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
@@ -216,8 +214,9 @@ class LocalModel:
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
     ) -> None:
-        self.path = embedded_model_folder() if os.fspath(path) == "embedded" else Path(path)
-        expect_model(self.path)
+        name = os.fspath(path)
+        # a folder, or a name for `from_pretrained`
+        self.path = embedded_model_folder() if name == "embedded" else find_model(name) or name
         if dtype not in (None, *DTYPES):
             raise UsageError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
         self.adapter = None if adapter is None else Path(adapter)
@@ -250,7 +249,10 @@ class LocalModel:
         """
         tuned = "" if self.adapter is None else f"+{self.adapter.resolve().name}"
         seen = f" (image format {self._encode.image_format})" if self._encode.image_format else ""
-        return f"local/{self.path.resolve().name}{tuned}{self._sampling.suffix}{seen}"
+        own = (
+            self.path.rpartition("/")[2] if isinstance(self.path, str) else self.path.resolve().name
+        )
+        return f"local/{own}{tuned}{self._sampling.suffix}{seen}"
 
     @property
     def concurrency(self) -> int:
@@ -281,7 +283,7 @@ class LocalModel:
         return other
 
     async def limits(self) -> Limits:
-        """Returns the limits of one request from the model folder, without loading the model."""
+        """Returns the limits of one request from the model's configuration, without its weights."""
         if self._limits is None:
             self._limits = Limits(window=await asyncio.wrap_future(self._desk.window(self.path)))
         return self._limits

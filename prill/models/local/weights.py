@@ -30,9 +30,9 @@ from prill.errors import (
     PrillError,
     UsageError,
 )
-from prill.io.checksums import Checksums
+from prill.io.manifest import expect_unchanged
 from prill.models.local.torchvision import mend_torchvision
-from prill.models.local.trained import expect_trained
+from prill.models.local.trained import RECORD, expect_trained
 from prill.models.replies import excerpt
 from prill.models.request import Sampling
 from prill.protocols import Token
@@ -335,15 +335,15 @@ class _Draw:
         return (scores - noise).argmax()
 
 
-def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
-    """Loads the model in a folder. Raises MissingExtraError, EndpointError."""
+def load(
+    path: Path | str, device: str | None, dtype: str | None, adapter: Path | None = None
+) -> Weights:
+    """Loads the model in a folder, or of a name. Raises MissingExtraError, EndpointError."""
     torch, transformers = libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
     with model_failures(f"{path}: the model cannot be loaded"):
-        config = transformers.AutoConfig.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
+        config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False)
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if config.is_encoder_decoder and not sees:
             family = transformers.AutoModelForSeq2SeqLM
@@ -354,10 +354,8 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
                 else transformers.AutoModelForCausalLM
             )
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
-        reader = reads.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        model = family.from_pretrained(
-            path, dtype=kind, local_files_only=True, trust_remote_code=False
-        )
+        reader = reads.from_pretrained(path, trust_remote_code=False)
+        model = family.from_pretrained(path, dtype=kind, trust_remote_code=False)
         if adapter is not None:
             model = _adapted(model, adapter)
         return Weights(model.to(device).eval(), reader, sees)
@@ -372,8 +370,8 @@ def libraries(extra: str = "local") -> tuple[Any, Any]:
         raise MissingExtraError(error.name or "transformers", extra) from None
 
 
-def read_window(path: Path) -> int | None:
-    """Returns the context window of the model in a folder, without loading its weights, or None.
+def read_window(path: Path | str) -> int | None:
+    """Returns the context window of a model, without loading its weights, or None.
 
     It is the smaller of the model's number of positions and the tokenizer's maximum length. For
     encoder-decoder models, the tokenizer's value is ignored: T5's says 512, but its relative
@@ -381,14 +379,13 @@ def read_window(path: Path) -> int | None:
     """
     _, transformers = libraries()
     with model_failures(f"{path}: the model cannot be loaded"):
-        config = transformers.AutoConfig.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
+        config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False)
+        file = transformers.utils.cached_file(
+            path, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False
         )
     windows = [places] if (places := _places(config)) is not None else []
     with suppress(OSError, ValueError, RecursionError, AttributeError):
-        says = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8")).get(
-            "model_max_length"
-        )
+        says = json.loads(Path(file or "").read_text(encoding="utf-8")).get("model_max_length")
         # Tokenizers without a limit report 10 to the power of 30.
         if isinstance(says, int) and 0 < says < 10**9 and not config.is_encoder_decoder:
             windows.append(says)
@@ -414,7 +411,7 @@ def check_adapter(adapter: Path) -> None:
     one.
     """
     file = adapter / "adapter_config.json"
-    Checksums(adapter).check()
+    expect_unchanged(adapter / RECORD, "train the adapter again in another folder")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, fields
-from typing import Annotated, get_type_hints
+from dataclasses import dataclass
 
 from prill.errors import UsageError
 
 FAULTS = (
-    "rate_limit",
-    "server_error",
-    "drop",
-    "stall",
-    "garbage",
-    "html",
-    "cut",
-    "unsuccessful",
-    "refusal",
-    "empty",
-    "error_inside",
-    "broken_off",
-)
+    "rate_limit", "server_error", "drop", "stall", "garbage", "html", "cut", "unsuccessful",
+    "refusal", "empty", "error_inside", "broken_off",
+)  # fmt: skip
 FORMS = {
     "error_form": ("openai", "list", "detail", "text"),
     "logprobs_form": ("openai", "null", "missing", "nulls", "lists"),
@@ -43,119 +32,74 @@ class Faults:
         UsageError: A rate is outside [0, 1], the rates sum to more than 1, or a form is unknown.
     """
 
-    latency: Annotated[
-        float, "seconds before every answer, except refusals of the request and rate limits"
-    ] = 0.0
-    seed: Annotated[
-        int, "two servers with one seed treat the same requests alike, in whatever order they come"
-    ] = 0
+    # seconds before every answer, except refusals of the request and rate limits
+    latency: float = 0.0
+    # two servers with one seed treat the same requests alike, in whatever order they come
+    seed: int = 0
 
-    rate_limit: Annotated[float, "rate of 429 answers with Retry-After"] = 0.0
-    retry_after: Annotated[
-        float, "seconds in the Retry-After header; fractions are sent as they are"
-    ] = 1.0
-    server_error: Annotated[float, "rate of 500 answers"] = 0.0
-    drop: Annotated[float, "rate of connections closed without an answer"] = 0.0
-    stall: Annotated[float, "rate of requests left without an answer, then closed"] = 0.0
-    stall_seconds: Annotated[float, "how long a stall lasts"] = 30.0
-    garbage: Annotated[float, "rate of well-formed replies that hold no verdict"] = 0.0
-    html: Annotated[float, "rate of 200 answers whose body is a proxy's HTML page"] = 0.0
-    cut: Annotated[
-        float, "rate of replies cut in the middle, half of them reported as finish_reason length"
-    ] = 0.0
-    unsuccessful: Annotated[
-        float, "rate of replies whose verdict is the word 'unsuccessful', whatever the truth"
-    ] = 0.0
-    refusal: Annotated[
-        float, "rate of refusals: a refusal message, or a content filter's finish reason"
-    ] = 0.0
-    empty: Annotated[float, "rate of replies with empty or null content"] = 0.0
+    rate_limit: float = 0.0  # rate of 429 answers with Retry-After
+    retry_after: float = 1.0  # seconds in the Retry-After header; fractions are sent as they are
+    server_error: float = 0.0  # rate of 500 answers
+    drop: float = 0.0  # rate of connections closed without an answer
+    stall: float = 0.0  # rate of requests left without an answer, then closed
+    stall_seconds: float = 30.0  # how long a stall lasts
+    garbage: float = 0.0  # rate of well-formed replies that hold no verdict
+    html: float = 0.0  # rate of 200 answers whose body is a proxy's HTML page
+    # rate of replies cut in the middle, half of them reported as finish_reason length
+    cut: float = 0.0
+    # rate of replies whose verdict is the word 'unsuccessful', whatever the truth
+    unsuccessful: float = 0.0
+    refusal: float = 0.0  # rate of refusals: a refusal message, or a content filter's finish reason
+    empty: float = 0.0  # rate of replies with empty or null content
 
-    error_inside: Annotated[
-        float, "rate of 200 answers that hold an error of status 502 and no reply"
-    ] = 0.0
-    broken_off: Annotated[
-        float, "rate of replies that break off with finish_reason error or abort"
-    ] = 0.0
+    error_inside: float = 0.0  # rate of 200 answers that hold an error of status 502 and no reply
+    broken_off: float = 0.0  # rate of replies that break off with finish_reason error or abort
 
-    refuse_key: Annotated[bool, "answer 401 to every request"] = False
-    unknown_model: Annotated[bool, "answer 404 to every completion: no such model"] = False
-    no_images: Annotated[
-        bool, "answer 400 to requests with images, in the words of one of three real servers"
-    ] = False
-    no_json_schema: Annotated[bool, "answer 400 to response_format json_schema"] = False
-    no_json_object: Annotated[bool, "answer 400 to response_format json_object"] = False
-    ignore_format: Annotated[
-        bool, "accept any response_format and reply with tagged lines all the same"
-    ] = False
-    no_temperature: Annotated[bool, "answer 400 to any temperature but 1"] = False
-    no_max_tokens: Annotated[bool, "answer 400 to max_tokens and ask for max_completion_tokens"] = (
-        False
-    )
-    no_logprobs: Annotated[bool, "answer 400 to requests for log-probabilities"] = False
-    logprobs_status: Annotated[int, "status of the answer to refused log-probabilities"] = 400
-    most_logprobs: Annotated[
-        int, "answer 400 to more alternatives for a token than this; 0: no limit"
-    ] = 0
-    no_system: Annotated[
-        bool, "answer 400 to a system role, as chat templates without one make servers do"
-    ] = False
-    api_key_header: Annotated[
-        bool, "answer 401 without an api-key header, and 404 without ?api-version= in the URL"
-    ] = False
-    no_credit: Annotated[bool, "answer 402 to every request: the account cannot pay"] = False
-    error_form: Annotated[
-        str,
-        (
-            "form of error bodies: openai, list (of one, in Google's form), detail (a list of "
-            "problems) or text"
-        ),
-    ] = "openai"
-    logprobs_form: Annotated[
-        str, "form of log-probabilities: openai, null, missing, nulls (inside) or lists"
-    ] = "openai"
-    usage_form: Annotated[str, "form of token counts: openai, null, missing, float or negative"] = (
-        "openai"
-    )
-    content_form: Annotated[str, "form of replies: text, or parts (a list of them)"] = "text"
-    context: Annotated[int, "answer 400 to prompts of more tokens than this; 0: no limit"] = 0
-    context_form: Annotated[
-        str,
-        (
-            "words of that answer: openai, vllm (which counts max_tokens too), llama.cpp, "
-            "anthropic, gemini or mute (no number)"
-        ),
-    ] = "openai"
-    window_field: Annotated[
-        str,
-        "field of the list of models that tells the context, such as max_model_len; empty: none",
-    ] = ""
-    most_images: Annotated[
-        int, "answer 400 to more images in one request than this; 0: no limit"
-    ] = 0
-    no_bounds: Annotated[
-        bool, "answer 400 to schemas with minItems, maxLength, maximum and the like"
-    ] = False
-    no_reasoning_effort: Annotated[bool, "answer 400 to a reasoning effort"] = False
-    no_detail: Annotated[bool, "answer 400 to images that say how closely to look"] = False
-    slots: Annotated[int, "answer 429 to requests beyond this many in flight; 0: no limit"] = 0
-    thought_tokens: Annotated[
-        int, "length of the reasoning before the verdict; replies are cut at the asked-for limit"
-    ] = 24
-    hidden_thought: Annotated[
-        int,
-        "tokens that are thought for before each reply, counted and cut like those of the reply",
-    ] = 0
-    thought_field: Annotated[
-        str,
-        (
-            "field of the message that holds the thought, such as reasoning_content; content: "
-            "between <think> tags; empty: none"
-        ),
-    ] = ""
-    truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = (
-        "prill.testing:marked_truth"
-    )
+    refuse_key: bool = False  # answer 401 to every request
+    unknown_model: bool = False  # answer 404 to every completion: no such model
+    # answer 400 to requests with images, in the words of one of three real servers
+    no_images: bool = False
+    no_json_schema: bool = False  # answer 400 to response_format json_schema
+    no_json_object: bool = False  # answer 400 to response_format json_object
+    # accept any response_format and reply with tagged lines all the same
+    ignore_format: bool = False
+    no_temperature: bool = False  # answer 400 to any temperature but 1
+    no_max_tokens: bool = False  # answer 400 to max_tokens and ask for max_completion_tokens
+    no_logprobs: bool = False  # answer 400 to requests for log-probabilities
+    logprobs_status: int = 400  # status of the answer to refused log-probabilities
+    most_logprobs: int = 0  # answer 400 to more alternatives for a token than this; 0: no limit
+    # answer 400 to a system role, as chat templates without one make servers do
+    no_system: bool = False
+    # answer 401 without an api-key header, and 404 without ?api-version= in the URL
+    api_key_header: bool = False
+    no_credit: bool = False  # answer 402 to every request: the account cannot pay
+    # form of error bodies: openai, list (of one, in Google's form), detail (a list of problems) or
+    # text
+    error_form: str = "openai"
+    # form of log-probabilities: openai, null, missing, nulls (inside) or lists
+    logprobs_form: str = "openai"
+    usage_form: str = "openai"  # form of token counts: openai, null, missing, float or negative
+    content_form: str = "text"  # form of replies: text, or parts (a list of them)
+    context: int = 0  # answer 400 to prompts of more tokens than this; 0: no limit
+    # words of that answer: openai, vllm (which counts max_tokens too), llama.cpp, anthropic, gemini
+    # or mute (no number)
+    context_form: str = "openai"
+    # field of the list of models that tells the context, such as max_model_len; empty: none
+    window_field: str = ""
+    most_images: int = 0  # answer 400 to more images in one request than this; 0: no limit
+    no_bounds: bool = False  # answer 400 to schemas with minItems, maxLength, maximum and the like
+    no_reasoning_effort: bool = False  # answer 400 to a reasoning effort
+    no_detail: bool = False  # answer 400 to images that say how closely to look
+    slots: int = 0  # answer 429 to requests beyond this many in flight; 0: no limit
+    # length of the reasoning before the verdict; replies are cut at the asked-for limit
+    thought_tokens: int = 24
+    # tokens that are thought for before each reply, counted and cut like those of the reply
+    hidden_thought: int = 0
+    # field of the message that holds the thought, such as reasoning_content; content: between
+    # <think> tags; empty: none
+    thought_field: str = ""
+    # module:function that gives the true verdict for a user's text
+    truth: str = "prill.testing:marked_truth"
 
     def __post_init__(self) -> None:
         rates = {name: float(getattr(self, name)) for name in FAULTS}
@@ -169,18 +113,6 @@ class Faults:
                 )
         if sum(rates.values()) > 1.0 + 1e-9:
             raise UsageError(f"the rates sum to {sum(rates.values()):g}; expected at most 1")
-
-
-def settings(
-    faults: type[Faults] = Faults,
-) -> list[tuple[str, type, str, float | int | bool | str]]:
-    """Returns the name, type, description and default of every setting."""
-    hints = get_type_hints(faults, include_extras=True)
-    plain = faults()
-    return [
-        (f.name, hints[f.name].__origin__, hints[f.name].__metadata__[0], getattr(plain, f.name))
-        for f in fields(faults)
-    ]
 
 
 def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
@@ -199,9 +131,6 @@ def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
 
 def marked_truth(text: str) -> str:
     """Reads the verdict that a text requests by `truth=success` or `truth=failure`.
-
-    Args:
-        text: The text of a request.
 
     Returns:
         `"success"` or `"failure"`. Without a mark, it is derived from the text's hash.

@@ -68,14 +68,7 @@ class MockServer:
         return self._process.pid
 
     def __enter__(self) -> Self:
-        command = [
-            sys.executable,
-            "-m",
-            self.module,
-            "--until-eof",
-            "--port",
-            str(self.port),
-        ]
+        command = [sys.executable, "-m", self.module, "--until-eof", "--port", str(self.port)]
         for field in fields(self.faults):
             value = getattr(self.faults, field.name)
             flag = "--" + field.name.replace("_", "-")

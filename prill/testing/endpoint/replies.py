@@ -70,7 +70,6 @@ GRAMMARS: dict[str, tuple[str, str]] = {
 }
 # The last line of an instruction for two lines of text, with the name of the verdict and its words.
 _TAGGED = re.compile(r"(\w+): <one word: ([^<>]{1,2000})>")
-_LABEL = re.compile(r"\[S\d{1,5}\]")  # of a step, for citations
 _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
 LARGEST_BODY = 256 * 2**20
@@ -219,10 +218,7 @@ class MockEndpoint:
         truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
-        labels = _LABEL.findall(prompt.user_text) if prompt.wants_citations else []
-        text: str | None = reply_text(
-            self.faults, word, truth, request.response_format, number, "".join(labels[-1:])
-        )
+        text: str | None = reply_text(self.faults, word, truth, request.response_format, number)
         form = None if self.faults.ignore_format else request.response_format
         if form is None:
             text = grammar_reply(prompt.user_text, word) or text
@@ -341,21 +337,15 @@ def hidden_thought(faults: Faults, request: Request) -> int:
 
 
 def reply_text(
-    faults: Faults,
-    word: str,
-    truth: str,
-    form: Mapping[str, Any] | None,
-    number: int | None = None,
-    citation: str = "",
+    faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None, number: int | None = None
 ) -> str:
     """Returns a reply with the verdict `word`.
 
     It is a JSON object if `form`, the response_format, requests one, else tagged lines.
 
-    `number` is the probability that it also states, and `citation` the step that it cites.
+    `number` is the probability that it also states.
     """
     thoughts = THOUGHTS.get(truth, "because the last screen shows it")
-    thoughts += f" {citation}" if citation else ""
     thoughts = (thoughts + " and so on" * faults.thought_tokens)[
         : max(len(thoughts), faults.thought_tokens * CHARS_PER_TOKEN)
     ]

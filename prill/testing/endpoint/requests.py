@@ -84,7 +84,6 @@ class Prompt:
     has_system: bool
     wants_word: bool = False
     wants_number: bool = False
-    wants_citations: bool = False
     has_detail: bool = False
 
 
@@ -137,7 +136,6 @@ def read_prompt(request: Request) -> Prompt:
         has_system,
         wants_word=b"Think without writing it down" in raw,
         wants_number=b"a whole number from 0 to 100" in raw,
-        wants_citations=b"Cite the steps that" in raw,
         has_detail=images > 0 and b'"detail":"' in raw,
     )
 

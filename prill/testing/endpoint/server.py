@@ -18,9 +18,12 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
+
+import msgspec
 
 from prill.errors import UsageError
-from prill.testing.endpoint.faults import Faults, settings
+from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.replies import MockEndpoint
 
 
@@ -99,24 +102,16 @@ def main(
         action="store_true",
         help="end with standard input, and so with the parent process",
     )
-    for name, of, meaning, default in settings(faults):
-        flag = "--" + name.replace("_", "-")
-        if of is bool:
-            parser.add_argument(flag, action="store_true", help=meaning)
-        else:
-            parser.add_argument(
-                flag,
-                type=of,
-                default=default,
-                metavar=of.__name__,
-                help=f"{meaning} (default: {default})",
-            )
+    for field in fields(faults):
+        flag = "--" + field.name.replace("_", "-")
+        parser.add_argument(flag, nargs="?", const="true", default=argparse.SUPPRESS)
     options = vars(parser.parse_args(arguments))
     port, until_eof = options.pop("port"), options.pop("until_eof")
     gc.set_threshold(10_000)  # each collection scans all requests in progress
     try:
-        asyncio.run(serve(faults(**options), port, kind, until_eof=until_eof))
-    except (UsageError, OSError) as error:
+        made = msgspec.convert(options, faults, strict=False)
+        asyncio.run(serve(made, port, kind, until_eof=until_eof))
+    except (UsageError, msgspec.ValidationError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -15,7 +15,7 @@ from prill.types import Verdict
 from prill.ui.report.entries import Judge, cut
 
 if TYPE_CHECKING:
-    from prill.transcripts import Call, ImageFile, Transcript
+    from prill.models.transcripts import Call, ImageFile, Transcript
 
 MAX_CALL_TEXT = 8000  # characters of one message or reply
 MAX_CALLS_TEXT = 80_000  # characters of all calls of a verdict; the rest is left out
@@ -31,7 +31,7 @@ class CallLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One call as the page shows it; see `prill.transcripts.Call`.
+    """One call as the page shows it; see `prill.models.transcripts.Call`.
 
     `usd` is its cost in US dollars; None if only the cost of all calls is known.
     """
@@ -65,7 +65,7 @@ def packed_calls(judge: Judge) -> Mapping[str, bytes]:
     calls: dict[str, bytes] = {}
     if judge.transcripts is None or not judge.transcripts.is_dir():
         return calls
-    from prill.transcripts import read_transcripts  # with the modules that call models
+    from prill.models.transcripts import read_transcripts  # with the modules that call models
 
     for transcript in read_transcripts(judge.transcripts):
         verdict = judge.verdicts.get(transcript.id)

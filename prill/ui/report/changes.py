@@ -1,5 +1,5 @@
-"""Runs of the same tasks compared: agents with one another, before and after training, and repeated
-runs of one agent.
+"""Runs of the same tasks compared: attempts at one, agents with one another, before and after
+training, and repeated runs of one agent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, islice
 
-from prill.evaluators.meta.comparison import mcnemar
+from prill.evaluators.agreement.comparison import mcnemar
 from prill.ui.report.entries import Outcome, ReportRow, Retry
 
 _MAX_TABLES = 12
@@ -19,31 +19,40 @@ _MAX_RUNS = 12  # of a task
 
 @dataclass(frozen=True, slots=True)
 class ChangedRun:
-    """One run with what counts as its outcome."""
+    """One run with what counts as its outcome.
+
+    For attempts, `truth` is its label (None: there are none), and `is_answer` says whether it is
+    the attempt that counts.
+    """
 
     id: str
     outcome: Outcome
     words: str
+    truth: Outcome | None = None
+    is_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedTask:
-    """A task with different outcomes.
+    """A task with several runs.
 
     Args:
         goal: Its goal.
         runs: The runs of each column.
         beside: The numbers of two rows with different outcomes, to show side by side.
+        ended: Why no attempt follows the last one.
     """
 
     goal: str
     runs: Sequence[Sequence[ChangedRun]]
-    beside: str
+    beside: str = ""
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeTable:
-    """Tasks whose outcome changed from one agent to another, or between runs of one agent.
+    """Tasks whose outcome changed from one agent to another, or between runs of one agent; or all
+    tasks that were retried.
 
     `more` is the number of tasks that are not listed.
     """
@@ -77,6 +86,56 @@ def change_tables(rows: Sequence[ReportRow], retries: Mapping[str, Retry]) -> li
         (_flips(rows, name, own) for name, own in runs.items()),
     )
     return list(islice(filter(None, found), _MAX_TABLES))
+
+
+def attempt_table(
+    rows: Sequence[ReportRow], retries: Mapping[str, Retry], judge: str, source: str
+) -> ChangeTable | None:
+    """Returns a table with one row for each task that was retried.
+
+    Args:
+        rows: The runs; retries have a series.
+        retries: The outcomes of attempts, by id.
+        judge: The first judge's name; empty without one.
+        source: The source of the labels; empty without labels.
+
+    Returns:
+        The table; None if no task was retried.
+    """
+    tried: dict[int, list[ReportRow]] = defaultdict(list)
+    for row in rows:
+        if row.series is not None:
+            tried[row.series].append(row)
+    if not tried:
+        return None
+    most = max(map(len, tried.values()))
+    tasks = []
+    for group in tried.values():
+        group.sort(key=lambda row: row.attempt or 0)
+        runs = [_attempt(row, retries.get(row.id) or Retry(), source) for row in group]
+        ended = (retries.get(group[-1].id) or Retry()).ended or ""
+        words = "no attempts left" if ended == "attempts" else ended.replace("_", " ")
+        columns = [*([one] for one in runs), *([] for _ in range(most - len(runs)))]
+        tasks.append(ChangedTask(group[0].goal, columns, ended=words))
+    said = f"what {judge} says" if judge else "·"
+    label = f" and, round, the {source} label" if source else ""
+    note = (
+        f"Of each attempt {said}{label}; ★: its answer counts. Choose an attempt to see its steps, "
+        "and the lesson from it."
+    )
+    heads = "Task", *(f"Retry {number}" if number else "First" for number in range(most)), "Ended"
+    return ChangeTable("Attempts", note, heads, tasks)
+
+
+def _attempt(row: ReportRow, retry: Retry, source: str) -> ChangedRun:
+    outcome: Outcome = row.outcomes[0] if row.outcomes else ""
+    words = f"retry {row.attempt}" if row.attempt else "first attempt"
+    words += f": {outcome or 'no verdict'}"
+    if source:
+        words += f", label: {row.truth or 'none'}"
+    if retry.answer:
+        words += ", the answer that counts"
+    return ChangedRun(row.id, outcome, words, row.truth if source else None, retry.answer)
 
 
 def _agent_names(rows: Sequence[ReportRow]) -> dict[tuple[str, str | None], str]:

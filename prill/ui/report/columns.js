@@ -7,7 +7,6 @@ const COLUMNS = [
   { key: "site", title: "Site", ...inWords((row) => row.site ?? "") },
   { key: "agent", title: "Agent", ...inWords((row) => row.agent ?? "") },
   { key: "steps", title: "Steps", ...inNumbers((row) => row.steps) },
-  { key: "cause", title: "Cause", ...inWords((row) => row.cause), isUnknown: (row) => !row.cause },
   { key: "cost", title: "Cost", text: (row) => costWords(costOf(row)), compare: (one, other) => compareCosts(costOf(one), costOf(other)), isUnknown: (row) => costOf(row) === null },
 ];
 const WIDTHS = { reason: "minmax(0, 2fr)", steps: "56px", cost: "76px" };

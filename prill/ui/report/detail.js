@@ -11,6 +11,7 @@ function drawDetail(index) {
   const row = overview.rows[index];
   const { trajectory, notes } = entry;
   const states = trajectory ? stateCount(trajectory) : 0;
+  at = Math.max(0, Math.min(at, states - 1));
   place.replaceChildren(...[
     el("button", { type: "button", id: "back", click: () => showPane("list") }, "← List"),
     el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
@@ -42,23 +43,11 @@ function facts(row, index) {
 }
 
 function answer(shown) {
-  const { trajectory, claims } = shown;
+  const { trajectory } = shown;
   if (claimsFolded && trajectory) return claimsOf(trajectory);
   if (!trajectory?.answer) return null;
   return el("section", { class: "answer" }, el("h3", {}, "Answer ", el("small", {}, "the agent's claim, not evidence")),
-    el("blockquote", { class: "claim" }, trajectory.answer),
-    claims?.length ? folded(`${claims.length} ${claims.length === 1 ? "claim" : "claims"} looked up`, false, el("ul", { class: "criteria" }, claims.map((claim) => claimLine(shown, claim)))) : null);
-}
-
-const CLAIM = { seen: ["✓", "met"], never_seen: ["✗", "not_met"], contradicted: ["✗", "not_met"], not_checkable: ["–", "insufficient_evidence"] };
-
-function claimLine(shown, claim) {
-  const [glyph, kind] = CLAIM[claim.status];
-  return el("li", { class: kind },
-    el("span", { class: "grade" }, `${glyph} ${claim.status.replace("_", " ")}`),
-    el("span", {}, claim.text, el("small", {}, ` ${claim.kind}`)),
-    claim.step === null ? null : stepLink(shown, claim.step),
-    claim.reason ? el("div", { class: "plain" }, claim.reason) : null);
+    el("blockquote", { class: "claim" }, trajectory.answer));
 }
 
 function earlier(trajectory) {

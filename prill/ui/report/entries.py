@@ -12,14 +12,12 @@ from typing import Any, Literal, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from prill.evaluators.claim_check import check_claims
+from prill.evaluators.agreement.comparison import slice_value
 from prill.evaluators.labels import make_task
-from prill.evaluators.meta.comparison import slice_value
 from prill.io.kinds import transcript_folder
 from prill.io.store import BadLine, encode, read_verdicts
 from prill.types import (
     Action,
-    CheckedClaim,
     Citation,
     EvaluatorInfo,
     Findings,
@@ -34,15 +32,10 @@ from prill.ui.report.pictures import ReportPicture
 
 # characters of a state's text, a thought, an answer or a reason in the page
 MAX_TEXT = 4000
-_MAX_WORDS = 600  # characters of a goal in the list, an action or a claim
+_MAX_WORDS = 600  # characters of a goal in the list, or an action
 _REASON = 160  # characters of a reason in the list, or of a citation
 _MAX_CITATIONS = 200  # of a verdict
-_LONGEST: dict[type[Any], int] = {
-    Observation: MAX_TEXT,
-    Action: _MAX_WORDS,
-    CheckedClaim: _MAX_WORDS,
-    Citation: _REASON,
-}
+_LONGEST: dict[type[Any], int] = {Observation: MAX_TEXT, Action: _MAX_WORDS, Citation: _REASON}
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 NO_EVALUATOR = EvaluatorInfo("", "")
 _T = TypeVar("_T")
@@ -59,6 +52,8 @@ class Judge:
 
     `packed` has whole verdicts, compressed: `verdicts` has only what lists and figures need of
     them. It is empty where `verdicts` are whole.
+
+    `replaced` are the ids of verdicts that a later one replaced.
     """
 
     name: str
@@ -66,6 +61,7 @@ class Judge:
     verdicts: dict[str, Verdict]
     transcripts: Path | None = None
     packed: dict[str, bytes] = field(default_factory=dict)
+    replaced: set[str] = field(default_factory=set)
 
     def whole(self, id: str) -> Verdict | None:
         """Returns the verdict on a trajectory with its steps, opinions and findings."""
@@ -76,6 +72,8 @@ class Judge:
 
     def add(self, verdict: Verdict) -> None:
         """Adds a verdict of this judge, its largest parts compressed."""
+        if verdict.id in self.verdicts:
+            self.replaced.add(verdict.id)
         short = replace(verdict, evaluator=self.info)
         if not (verdict.steps or verdict.opinions or verdict.findings):
             self.verdicts[verdict.id] = short
@@ -110,8 +108,6 @@ class ReportRow:
     `reasons`) are "" without a label or verdict. `usd` is the cost in US dollars, and `tokens` its
     number where dollars are unknown; both are None where neither is known.
 
-    `cause` says why the run failed, as `FailedRun.cause_words`; "" for a run that did not fail.
-
     `parts` are its values of the keys that the list can be filtered by, None if it has none; see
     `slice_value`. `broken` is the error of a line that could not be read, which has no other data.
     `series` numbers the tasks that were retried, and `attempt` counts the attempts at one, from 0;
@@ -131,7 +127,6 @@ class ReportRow:
     reasons: tuple[str, ...] = ()
     usd: tuple[float | None, ...] = ()
     tokens: tuple[int | None, ...] = ()
-    cause: str = ""
     parts: tuple[str | None, ...] = ()
     broken: str | None = None
     series: int | None = None
@@ -152,7 +147,7 @@ class Detail:
     verdicts: tuple[Verdict | None, ...]
     labels: tuple[LabelRecord, ...]
     retry: Retry | None = None
-    claims: tuple[CheckedClaim, ...] = ()
+    digest: str = ""  # of the whole trajectory, on a served page
 
 
 def read_judges(
@@ -339,7 +334,6 @@ def detail(
         verdicts=verdicts,
         labels=noted,
         retry=_short(retry, MAX_TEXT),
-        claims=_short(check_claims(item), MAX_TEXT),
     )
 
 
@@ -383,11 +377,11 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
         return None
     findings = verdict.findings
     if findings is not None:
-        # checked claims are shown with the answer
         cited = findings.citations[:_MAX_CITATIONS] if findings.citations else UNSET
-        findings = replace(findings, claims=UNSET, citations=cited)
+        findings = replace(findings, citations=cited)
     # the judge's own entry in the page identifies it
-    return _short(replace(verdict, findings=findings, evaluator=NO_EVALUATOR, key=""), MAX_TEXT)
+    bare = replace(verdict, findings=findings, evaluator=NO_EVALUATOR, key="", record=UNSET)
+    return _short(bare, MAX_TEXT)
 
 
 def _short(record: _T, longest: int) -> _T:

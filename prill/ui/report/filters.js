@@ -1,6 +1,6 @@
 // The filters of the list: search words and choices, all of which must match.
 
-const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "", cause: "", cost: "" };
+const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "", cost: "" };
 const AGAINST = { wrong: "disagrees", FP: "false positive", FN: "false negative", unscored: "unscored", agrees: "agrees", "": "any" };
 
 function fits(row, i) {
@@ -12,7 +12,6 @@ function fits(row, i) {
   if (rival() !== null && !judgesDisagree([outcome, row.outcomes[rival()]])) return false;
   if (filters.among === "agree" && (judgesDisagree(row.outcomes) || !row.outcomes.some((one) => one === "success" || one === "failure"))) return false;
   if (filters.truth && (filters.truth === "none" ? "" : filters.truth) !== row.truth) return false;
-  if (filters.cause && filters.cause !== (row.cause || "(none)")) return false;
   if (filters.cost && !costRange(costOf(row))) return false;
   return overview.parts.every((part, i) => !filters[`by-${part}`] || filters[`by-${part}`] === (row.parts[i] ?? "(none)"));
 }
@@ -71,7 +70,6 @@ function drawChoices() {
     several ? choice("among", "Between judges", [["", "any"], ["differ", "disagree"], ["agree", "agree"],
       ...(overview.judges.length > 2 ? overview.judges.map((name, i) => [String(i), `differs from ${name}`]) : [])]) : null,
     labelled ? choice("truth", "Label", [["", "any"], ["success", "✓ success"], ["failure", "✗ failure"], ["undecided", "? undecided"], ["none", "no label"]]) : null,
-    slice("cause", "Cause", (row) => row.cause || null),
     hasCosts() ? choice("cost", several ? "Its cost" : "Cost", Object.entries(COSTS)) : null,
     ...overview.parts.map((part, i) => slice(`by-${part}`, part, (row) => row.parts[i])),
   ].filter(Boolean));

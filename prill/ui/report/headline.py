@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prill.evaluators.agreement.agreement import Agreement
+from prill.evaluators.agreement.figure import Figure
+from prill.evaluators.agreement.trivial import Baselines, compared_with_best
 from prill.evaluators.fitted.overlap import Overlap
-from prill.evaluators.meta.agreement import Agreement
-from prill.evaluators.meta.figure import Figure
 from prill.ui.report.entries import Outcome
 
 
-def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, int]) -> str:
+def headline(
+    name: str, comparison: Agreement | None, counts: Mapping[Outcome, int], baselines: Baselines
+) -> str:
     """Returns a sentence on the judge's agreement with the labels; without labels, on its
     verdicts.
     """
@@ -20,9 +23,7 @@ def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, i
     runs = "1 trajectory" if comparison.judged == 1 else f"{comparison.judged:,} trajectories"
     confusion = comparison.confusion
     fitted = comparison.fitted
-    worth = (
-        _worth(fitted) if fitted is not None and fitted.flatters else _against_constant(comparison)
-    )
+    worth = _worth(fitted) if fitted is not None and fitted.flatters else _against_best(baselines)
     parts = [
         f"{name} agrees with {who} at kappa {_figure(comparison, 'kappa')} on {runs}, {worth}",
         f"it misses {_of(confusion.fn, confusion.fn + confusion.tp, 'success', 'successes')} and "
@@ -62,22 +63,12 @@ def _figure(comparison: Agreement, name: str) -> str:
     return f"{figure.value:z.2f}{ends}"
 
 
-def _against_constant(comparison: Agreement) -> str:
-    """Returns whether the accuracy is above or below the better constant answer's, by its
-    interval.
-    """
-    constant = (
-        f"the best constant (always {'success' if comparison.majority_answer else 'failure'}, "
-        f"{comparison.majority:.0%} right)"
-    )
-    figure = _named(comparison, "accuracy")
-    if figure is None or figure.low is None or figure.high is None:
-        return f"with no interval to compare with {constant}"
-    if figure.low > comparison.majority:
-        return f"better than {constant}"
-    if figure.high < comparison.majority:
-        return f"worse than {constant}"
-    return f"not distinguishable from {constant}"
+def _against_best(baselines: Baselines) -> str:
+    """Returns whether the accuracy is above or below the best rule's, by its interval."""
+    how, best = compared_with_best(baselines)
+    assert best.accuracy is not None, "that of the constant answer is always known"
+    rule = f"the best rule without a judge ({best.name}, {best.accuracy:.0%} right)"
+    return f"{how} {rule}: accuracy {best.difference}"
 
 
 def _named(comparison: Agreement, name: str) -> Figure | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from prill.evaluators.meta.figure import Figure
+from prill.evaluators.agreement.figure import Figure
 from prill.io.tables import printable
 from prill.ui.svg import el, label, picture, segment
 
@@ -39,11 +39,6 @@ class PlotPoint:
     high: float
     words: str
     dots: Sequence[tuple[float, float]] = ()
-
-    @staticmethod
-    def of(x: float, figure: Figure, words: str) -> PlotPoint:
-        """Makes the point of a figure; without an interval, it has the width 0."""
-        return PlotPoint(x, figure.value, *(figure.ends or (figure.value, figure.value)), words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +144,9 @@ def figure_chart(title: str, names: Sequence[str], series: Mapping[str, Sequence
         PlotLine(
             label,
             [
-                PlotPoint.of(i, figure, str(figure))
+                PlotPoint(
+                    i, figure.value, *(figure.ends or (figure.value, figure.value)), str(figure)
+                )
                 for i, figure in enumerate(figures)
                 if not figure.undefined
             ],

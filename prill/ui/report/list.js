@@ -55,7 +55,7 @@ function drawHeads() {
   const arrow = (by) => (order.by === by ? (order.falls ? "▼" : "▲") : "");
   const head = (by, words, title) => el("button", {
     type: "button", class: "quiet", title: `Sort by ${title}`, "aria-label": `Sort by ${title}`, "aria-pressed": String(order.by === by), "data-by": by, click: () => sortBy(by),
-  }, words, el("span", { class: "arrow", "aria-hidden": "true" }, arrow(by)));
+  }, el("span", { class: "title" }, words), el("span", { class: "arrow", "aria-hidden": "true" }, arrow(by)));
   byId("heads").replaceChildren(head("goal", "Goal", "goal"), ...[
     ...shownColumns().map((column) => head(column.key, column.title, column.title.toLowerCase())),
     overview.source ? head("label", "Label", `label (${overview.source})`) : null,
@@ -113,7 +113,7 @@ function reveal() {
 
 function select(index, draw = true) {
   current = index;
-  at = 0;
+  at = LAST;
   if (view === "browse") drawDetail(index);
   if (draw) { reveal(); drawList(); }
 }

@@ -5,19 +5,20 @@ let saying = 0;
 
 function setView(name) {
   view = name;
-  byId("summary").hidden = name !== "summary";
-  byId("browse").hidden = name !== "browse";
-  byId("show-summary").setAttribute("aria-pressed", String(name === "summary"));
-  byId("show-browse").setAttribute("aria-pressed", String(name === "browse"));
+  for (const place of document.querySelectorAll("main")) {
+    place.hidden = place.id !== name;
+    byId(`show-${place.id}`).setAttribute("aria-pressed", String(place.id === name));
+  }
   if (name === "browse") {
     drawDetail(current);
     reveal();
     drawList();
   }
-  read(name === "summary" ? "summary" : "detail");
+  read(name === "browse" ? "detail" : name);
 }
 
 function show(name) {
+  if (byId(`show-${name}`).hidden) return;
   if (view !== name) setView(name);
   addAddress();
 }
@@ -47,7 +48,7 @@ function say(text) {
   saying = setTimeout(() => place.classList.remove("on"), 1600);
 }
 
-const TURNS = { ArrowRight: 1, ArrowLeft: -1 };
+const TURNS = { ArrowRight: 1, ArrowLeft: -1, Home: -LAST, End: LAST };
 const KEYS = {
   j: () => step(1), k: () => step(-1), n: () => step(1, disagreement), p: () => step(-1, disagreement),
   s: () => show("summary"), t: () => show("browse"), w: () => byId("show-table").click(),
@@ -121,7 +122,7 @@ byId("viewer").addEventListener("close", () => goToCard(at));
 window.addEventListener("resize", drawList);
 window.addEventListener("hashchange", fromAddress);
 // Trajectories follow this script in the page: one that is not parsed yet is drawn once all are.
-document.addEventListener("DOMContentLoaded", () => { if (view === "browse") drawDetail(current); });
+document.addEventListener("DOMContentLoaded", () => { if (view === "browse") drawDetail(current); drawExample(); });
 document.addEventListener("keydown", onKey);
 measure();
 drawFilters();

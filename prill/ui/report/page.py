@@ -12,23 +12,27 @@ import os
 import re
 import shutil
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from prill.errors import UsageError
-from prill.evaluators.fitted.calibration import Calibration
+from prill.evaluators.agreement.trivial import Telemetry
 from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import gold_labels
+from prill.io.joining import expect_same_runs, record_digest
 from prill.io.lines import is_stream
 from prill.io.outputs import Writer, check_output, writing
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
+from prill.ui.report.causes import Cause, find_cause
 from prill.ui.report.entries import (
     NO_EVALUATOR,
+    Detail,
     Judge,
     ReportRow,
     Retry,
@@ -36,7 +40,6 @@ from prill.ui.report.entries import (
     get_series,
     row,
 )
-from prill.ui.report.failures import FailedRun, failed_run
 from prill.ui.report.pictures import Pictures
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.templates import compile_templates, page_pieces
@@ -64,7 +67,7 @@ _TEMPLATES = (
 )
 _NAMES = (
     "dom picture steps verdicts timeline calls print attempts beside detail filters columns list "
-    "address main"
+    "example address main"
 )
 SCRIPTS = tuple(f"ui/report/{name}.js" for name in _NAMES.split())
 """The scripts that the report and the page of `prill view` share; each adds its own `data.js`
@@ -104,8 +107,6 @@ def write_report(
     source: str | None = None,
     truth: str = "majority",
     embed: bool = False,
-    threshold: float | None = None,
-    calibrations: Sequence[Calibration] = (),
     by: Sequence[str] = (),
     retries: Mapping[str, Retry] | None = None,
     files: Mapping[str, str] | None = None,
@@ -115,13 +116,13 @@ def write_report(
     """Writes the report page atomically.
 
     Figures cover the trajectories in the page. `source` and `truth` select the labels (see
-    `gold_labels`); the curves mark the score `threshold`, or else the calibrated threshold of a
-    judge. Images are linked by relative path unless `embed` is set; `by` are more keys to filter
-    by, such as one of the metadata; `progress` is called after every trajectory. With `retries`, by
-    trajectory id, the attempts at a task are shown side by side; their metadata has the attempt
-    number under `attempt`. `files` has the short name of each trajectory's file by id, if there are
-    several; it may grow as `items` are read. Raises UsageError if `out` cannot be written, the
-    source of the labels is ambiguous, or no trajectory has a key.
+    `gold_labels`). Images are linked by relative path unless `embed` is set; `by` are more keys to
+    filter by, such as one of the metadata; `progress` is called after every trajectory. With
+    `retries`, by trajectory id, the attempts at a task are shown side by side; their metadata has
+    the attempt number under `attempt`. `files` has the short name of each trajectory's file by id,
+    if there are several; it may grow as `items` are read. Raises UsageError if `out` cannot be
+    written, verdicts are on other contents of these trajectories, the source of the labels is
+    ambiguous, or no trajectory has a key.
     """
     check_output(out, "a report")
     compile_templates(*_TEMPLATES)
@@ -135,10 +136,11 @@ def write_report(
     more = [*(["attempt"] if retries is not None else ()), *(["file"] if files is not None else ())]
     keys = list(dict.fromkeys((*_FILTER_KEYS, *more, *by)))
     rows: list[ReportRow] = []
-    failures: list[FailedRun] = []
-    # of the page's runs, those that a calibration was fitted to
-    chosen = [Counter[str]() for _ in calibrations]
+    causes: dict[str, Cause | None] = {}
     series: dict[tuple[object, ...], int] = {}
+    records: dict[str, str] = {}
+    shown: dict[str, tuple[bool, int]] = {}
+    telemetry = Telemetry()
     try:
         with (
             writing(out) as page,
@@ -146,21 +148,17 @@ def write_report(
         ):
             pictures = Pictures(folder, _embedding(spool) if embed else None)
             for item in items:
-                if isinstance(item, Trajectory):
-                    for counts, calibration in zip(chosen, calibrations, strict=True):
-                        known = calibration.fitted_to
-                        counts["unknown" if known is None else known.relation(item)] += 1
                 file = files.get(item.id) if files is not None else None
                 line = row(item, judges, item.id in gold, gold.get(item.id), keys, file)
                 if retries is not None and (place := get_series(item, file)) is not None:
                     line = replace(
                         line, series=series.setdefault(place[0], len(series)), attempt=place[1]
                     )
-                if isinstance(item, Trajectory) and (
-                    failed := failed_run(item, judges, gold.get(item.id), label_source)
-                ):
-                    failures.append(failed)
-                    line = replace(line, cause=failed.cause_words)
+                if isinstance(item, Trajectory):
+                    records[item.id] = record_digest(item)
+                    telemetry.add(item)
+                    if "failure" in (line.truth, *line.outcomes):
+                        causes[item.id] = find_cause(item)
                 rows.append(line)
                 own_labels = [
                     label for label in by_id.get(item.id, ()) if label.source == label_source
@@ -168,10 +166,15 @@ def write_report(
                 retry = None if retries is None else retries.get(item.id)
                 # its images come before it
                 entry = detail(item, judges, own_labels, pictures, retry)
+                if (picture := _shown(entry)) is not None:
+                    shown[item.id] = picture
                 block = _ABSENT.sub(b"", _json(entry))
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", block))
                 progress()
             _write_calls(spool, judges, rows)
+            for judge in judges:
+                expect_same_runs(judge.verdicts.values(), records)
+            expect_same_runs(chain.from_iterable(by_id.values()), records)
             if unknown := [
                 key for key in by if all(row.parts[keys.index(key)] is None for row in rows)
             ]:
@@ -191,12 +194,12 @@ def write_report(
                 ],
                 source=label_source,
                 truth=truth,
-                threshold=threshold,
-                calibrations=calibrations,
-                calibrated_on=[Overlap(**counts) for counts in chosen],
                 missing=len(pictures.missing),
                 retries=retries or {},
-                failures=failures,
+                causes=causes,
+                records=records,
+                telemetry=telemetry,
+                shown=shown,
             )
             overview = _Overview(
                 judges=tuple(judge.name for judge in judges),
@@ -228,6 +231,19 @@ def write_report(
     fitted = {name: overlap for name, overlap in seen.items() if overlap is not None}
     return ReportSummary(
         len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted
+    )
+
+
+def _shown(entry: Detail) -> tuple[bool, int] | None:
+    """Returns the last state with a screenshot and an action drawn on it, else the last one."""
+    steps = entry.trajectory.steps if entry.trajectory else ()
+    return max(
+        (
+            (i < len(steps) and steps[i].action.point is not None, i)
+            for i, picture in enumerate(entry.pictures)
+            if picture is not None and picture.width
+        ),
+        default=None,
     )
 
 

@@ -84,7 +84,7 @@ class Pictures:
             with open_image_file(path) as file:
                 image = open_image(file, path)
                 width, height = image.size
-                url = None if self._embed is None else _data_url(image, file)
+                url = None if self._embed is None else data_url(image, file)
         except (InputError, *DAMAGED):
             return ReportPicture(name=name)
         if self._embed is None or url is None:
@@ -103,7 +103,8 @@ class Pictures:
         return quote(relative.replace(os.sep, "/"))
 
 
-def _data_url(image: Image.Image, file: BinaryIO) -> bytes:
+def data_url(image: Image.Image, file: BinaryIO) -> bytes:
+    """Returns an image, scaled down if it is large, as a data URL. Raises what Pillow raises."""
     mime = _MIME.get(image.format or "")
     pixels = image.width * image.height
     if mime and pixels <= 2 * _EMBEDDED_PIXELS and os.fstat(file.fileno()).st_size <= _SMALL:

@@ -5,14 +5,13 @@ Every mark has a text or a shape in addition to its colour.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from prill.evaluators.fitted.calibration import Bin, reliability
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
-from prill.types import Verdict
 from prill.ui.report.lines import fitted
 from prill.ui.svg import Attribute, el, label, picture, segment
 
@@ -76,17 +75,6 @@ _SIZE, _HIGH = 434, 468
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """The rule by which scores count as success, as text and as a test.
-
-    A score above an accepted one is accepted too.
-    """
-
-    words: str
-    accepts: Callable[[float], bool]
-
-
-@dataclass(frozen=True, slots=True)
 class Figure:
     """A plot and its description."""
 
@@ -126,13 +114,14 @@ def curve_plot(
     scored: Scored,
     others: Sequence[Scored],
     own: tuple[float, float] | None,
-    rule: Rule | None = None,
+    threshold: object = None,
 ) -> Figure:
     """Draws precision over recall as the threshold falls.
 
     `own` is (recall, precision) of the verdicts themselves.
 
-    The curves of `others` are in the background. A ring marks the threshold of `rule`, if given.
+    The curves of `others` are in the background. A ring marks the judge's `threshold`, a score, if
+    it has one.
     """
     _, truths = scored
     marks = []
@@ -151,88 +140,22 @@ def curve_plot(
             el("path", el("title", words), d=f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z", class_="own")
         )
         notes.append(f"◆ {words}")
-    if rule is not None:
-        accepted = (point for point in reversed(_points(scored)) if rule.accepts(point.threshold))
+    if isinstance(threshold, float):
+        accepted = (one for one in reversed(_points(scored)) if one.threshold >= threshold)
         point = next(accepted, None)
         if point is None:
-            notes.append(f"no score reaches {rule.words}")
+            notes.append(f"no score reaches {threshold:.3g}")
         else:
-            words = f"{rule.words}: precision {point.precision:.3f}, recall {point.recall:.3f}"
-            marks.append(
-                el(
-                    "circle",
-                    el("title", words),
-                    cx=_PLOT.x(point.recall),
-                    cy=_PLOT.y(point.precision),
-                    r=7,
-                    class_="chosen",
-                )
+            words = (
+                f"score ≥ {threshold:.3g}: precision {point.precision:.3f}, "
+                f"recall {point.recall:.3f}"
             )
+            x, y = _PLOT.x(point.recall), _PLOT.y(point.precision)
+            marks.append(el("circle", el("title", words), cx=x, cy=y, r=7, class_="chosen"))
             notes.append(f"○ {words}")
     if others:
         notes.append("thin lines: the other judges")
     return _figure("; ".join(notes), "recall", "precision", marks)
-
-
-def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
-    """Draws each judge's seconds and cost per trajectory.
-
-    The seconds are the median with the 10th to 90th percentile; the cost is the mean.
-    """
-    row, left, width = 34, 190, 250
-    longest = max((max(_spread(verdicts)) for _, verdicts in judges), default=0.0) or 1.0
-    costs = [_mean_cost(verdicts) for _, verdicts in judges]
-    dearest = max((cost for cost in costs if cost is not None), default=0.0) or 1.0
-    spent = left + width + 110
-    marks = [
-        label(
-            "seconds per trajectory: median, and 10th to 90th percentile", left, 14, class_="tick"
-        ),
-        label("mean cost per trajectory", spent, 14, class_="tick"),
-    ]
-    for i, ((name, verdicts), cost) in enumerate(zip(judges, costs, strict=True)):
-        y, length = 40 + i * row, 0.0
-        low, middle, high = (left + width * value / longest for value in _spread(verdicts))
-        words = f"{_spread(verdicts)[1]:.3g} s" if verdicts else "no verdicts"
-        price = "unknown" if cost is None else f"${cost:.4g}" if cost else "$0"
-        marks += [
-            label(fitted(name, 28, 1), left - 12, y + 4, "end", tip=name, class_="label"),
-            segment(left, y, left + width, y, class_="axis"),
-            segment(low, y, high, y, class_="range"),
-            el("circle", cx=middle, cy=y, r=5, class_="point"),
-            label(words, left + width + 12, y + 4, class_="label"),
-        ]
-        if cost is not None:
-            length = 160 * cost / dearest
-            marks.append(
-                el("rect", x=spent, y=y - 6, width=max(1.0, length), height=12, class_="money")
-            )
-            length += 8
-        marks.append(label(price, spent + length, y + 4, class_="label"))
-    height = 40 + row * len(judges)
-    return el(
-        "svg",
-        *marks,
-        viewBox=f"0 0 790 {height}",
-        class_="spending",
-        role="img",
-        aria_label="Cost and latency",
-    )
-
-
-def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
-    seconds = sorted(verdict.seconds for verdict in verdicts)
-    if not seconds:
-        return 0.0, 0.0, 0.0
-    last = len(seconds) - 1
-    return seconds[round(0.1 * last)], seconds[round(0.5 * last)], seconds[round(0.9 * last)]
-
-
-def _mean_cost(verdicts: Sequence[Verdict]) -> float | None:
-    """Returns the mean cost; None if the price of any verdict is unknown, or there are none."""
-    costs = [verdict.usage.usd for verdict in verdicts]
-    prices = [cost for cost in costs if cost is not None]
-    return sum(prices) / len(prices) if prices and len(prices) == len(costs) else None
 
 
 def _points(scored: Scored) -> Sequence[OperatingPoint]:

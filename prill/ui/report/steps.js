@@ -2,7 +2,8 @@
 
 const folds = { thoughts: true, captions: false, texts: false };
 let entry = null; // the trajectory on the screen, with its images, verdicts and labels
-let at = 0; // the state that is shown large
+const LAST = Infinity;
+let at = LAST; // the state that is shown large: at first the last one, where the outcome is
 
 function stage() {
   return el("section", { id: "stage", "aria-label": "Screenshot" }, el("div", { class: "stage-head", "aria-live": "polite" }), el("div", { class: "stage-picture" }), el("div", { class: "stage-texts" }));
@@ -30,8 +31,8 @@ function drawStage() {
   texts.replaceChildren(...[stageText()].flat().filter(Boolean));
 }
 
-function placeName(trajectory) {
-  return `${stateName(trajectory, at)}${at < trajectory.steps.length ? ` of ${trajectory.steps.length}` : ""}`;
+function placeName(trajectory, index = at) {
+  return `${stateName(trajectory, index)}${index < trajectory.steps.length ? ` of ${trajectory.steps.length}` : ""}`;
 }
 
 // Clamps any number to an existing state.

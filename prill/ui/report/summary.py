@@ -5,33 +5,38 @@ The template is `summary.html`.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
 
 from prill.errors import UsageError
-from prill.evaluators.citations import wrong_citations
-from prill.evaluators.fitted.calibration import Calibration
-from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
-from prill.evaluators.meta.agreement import Agreement, judged_scores, measure_agreement, pair
-from prill.evaluators.meta.annotators import annotator_agreement
-from prill.evaluators.meta.comparison import mcnemar
-from prill.evaluators.meta.figure import Figure as AgreementFigure
-from prill.evaluators.metrics import FEW_CLUSTERS
-from prill.types import LabelRecord, Usage, Verdict
-from prill.ui.report.changes import ChangeTable, change_tables
-from prill.ui.report.entries import Judge, Outcome, ReportRow, Retry
-from prill.ui.report.failures import (
-    CauseGroup,
-    FailedRun,
-    ReasonGroup,
-    cause_groups,
-    reason_groups,
+from prill.evaluators.agreement.agreement import (
+    Agreement,
+    Pairing,
+    judged_scores,
+    measure_agreement,
+    pair,
 )
+from prill.evaluators.agreement.annotators import annotator_agreement
+from prill.evaluators.agreement.comparison import mcnemar
+from prill.evaluators.agreement.figure import Figure as AgreementFigure
+from prill.evaluators.agreement.trivial import (
+    Baseline,
+    Baselines,
+    Telemetry,
+    compare_with_baselines,
+)
+from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
+from prill.evaluators.metrics import FEW_CLUSTERS
+from prill.io.joining import join_labels
+from prill.types import LabelRecord, Usage, Verdict
+from prill.ui.report.causes import Cause, Failures, group_failures, own_reasons
+from prill.ui.report.changes import ChangeTable, attempt_table, change_tables
+from prill.ui.report.entries import Judge, Outcome, ReportRow, Retry
 from prill.ui.report.headline import headline
-from prill.ui.report.plots import Figure, Rule, Scored, curve_plot, reliability_plot, spending_plot
+from prill.ui.report.plots import Figure, Scored, curve_plot, reliability_plot
 from prill.ui.templates import dollars, percent, seconds
 
 _DECIDED: tuple[Outcome, ...] = ("success", "failure")
@@ -46,8 +51,10 @@ _LOWER = {
 class ReportContents:
     """The contents of a page, as far as its summary needs them.
 
-    `labels` are those of `source` alone; `calibrated_on` counts for each calibration the
-    trajectories that it was fitted to. With `first_failures`, more failures will follow.
+    `labels` are those of `source` alone; `causes` has what `find_cause` says of failed runs, by id;
+    `records` their digests, which show whether verdicts are on these contents; `shown` has, by id,
+    a state with a screenshot, after whether an action is drawn on it; `telemetry` is what rules
+    without a judge read.
     """
 
     rows: Sequence[ReportRow]
@@ -55,13 +62,22 @@ class ReportContents:
     labels: Sequence[LabelRecord]
     source: str
     truth: str = "majority"
-    threshold: float | None = None
-    calibrations: Sequence[Calibration] = ()
-    calibrated_on: Sequence[Overlap] = ()
     missing: int = 0
     retries: Mapping[str, Retry] = field(default_factory=dict)
-    failures: Sequence[FailedRun] = ()
-    first_failures: bool = False
+    causes: Mapping[str, Cause | None] = field(default_factory=dict)
+    records: Mapping[str, str] = field(default_factory=dict)
+    telemetry: Telemetry | None = None
+    shown: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A judged run on the first screen: its row and number, the state shown, the judge's reason."""
+
+    row: ReportRow
+    number: int
+    step: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +106,7 @@ class Column:
     cells: Counter[tuple[Outcome, Outcome]]  # (label, verdict)
     scored: Scored
     comparison: Agreement | str
+    pairing: Pairing | None
     unmatched: int
     fitted: Overlap | None
 
@@ -104,8 +121,10 @@ class Column:
         labels = [label for label in contents.labels if label.id in ids]
         comparison: Agreement | str
         scored: Scored = ([], [])
+        pairing = None
         try:
-            pairing = pair(verdicts, labels, contents.source, contents.truth)
+            records = contents.records or None
+            pairing = pair(verdicts, labels, contents.source, contents.truth, records)
             comparison, scored = measure_agreement(pairing, tasks), judged_scores(pairing.pairs)
         except UsageError as error:
             comparison = str(error)
@@ -117,6 +136,7 @@ class Column:
             cells=Counter((row.truth, row.outcomes[number]) for row in contents.rows),
             scored=scored,
             comparison=comparison,
+            pairing=pairing,
             unmatched=len(judge.verdicts) - len(verdicts),
             fitted=find_overlap(verdicts),
         )
@@ -150,6 +170,15 @@ class Column:
         return f"≥ {dollars(sum(known))}" if sum(known) else "unknown"
 
     @property
+    def price(self) -> str:
+        """Returns dollars and tokens for each correct verdict; empty without labels or calls."""
+        found = self.comparison if isinstance(self.comparison, Agreement) else None
+        if found is None or not found.usage.calls or (price := found.cost_per_correct) is None:
+            return ""
+        usd = "" if price[0] is None else f"{dollars(price[0])}, "
+        return f"{usd}{price[1]:.0f} tokens a correct verdict"
+
+    @property
     def median_time(self) -> str:
         """Returns the median time of a verdict."""
         return (
@@ -171,39 +200,6 @@ class Column:
         """Returns the outcomes as text for screen readers."""
         counts = ((self.counts[outcome], outcome or "without verdict") for outcome in _OUTCOMES)
         return ", ".join(f"{count} {words}" for count, words in counts if count)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One of several attempts at a task, with the first judge's outcome and the label's (None:
-    there are none).
-    """
-
-    id: str
-    outcome: Outcome
-    truth: Outcome | None
-    words: str
-    is_answer: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
-    """A task that was retried; an attempt is None if the task had fewer attempts than another
-    one.
-    """
-
-    goal: str
-    attempts: Sequence[Attempt | None]
-    ended: str
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptTable:
-    """All tasks that were retried."""
-
-    note: str
-    heads: Sequence[str]
-    rows: Sequence[AttemptRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,20 +260,18 @@ class Summary:
     """The data of the summary template."""
 
     headlines: Sequence[str]
+    example: Example | None
     facts: Sequence[tuple[str, str]]
     notes: Sequence[str]
     cautions: Sequence[str]
-    attempts: AttemptTable | None
+    attempts: ChangeTable | None
     changes: Sequence[ChangeTable]
     columns: Sequence[Column]
     is_labelled: bool
     agreement: AgreementTable | None
     pairs: Sequence[JudgePair]
     panels: Sequence[Panel]
-    causes: Sequence[CauseGroup]
-    first_failures: int
-    reasons: Sequence[ReasonGroup]
-    spending: str
+    failures: Failures
 
 
 def summary(contents: ReportContents) -> Summary:
@@ -286,26 +280,53 @@ def summary(contents: ReportContents) -> Summary:
     tasks = {row.id: row.task for row in contents.rows if row.broken is None}
     columns = [Column.of(judge, n, contents, ids, tasks) for n, judge in enumerate(contents.judges)]
     is_labelled = bool(contents.labels)
+    compared = {column.number: column.pairing for column in columns if column.pairing}
+    rules = compare_with_baselines(list(compared.values()), contents.telemetry)
+    baselines = dict(zip(compared, rules, strict=True))
+    reasons = own_reasons(contents.judges)
     return Summary(
-        headlines=_headlines(columns),
+        headlines=_headlines(columns, baselines),
+        example=_example(contents, reasons),
         facts=_facts(contents),
         notes=_notes(contents, columns),
         cautions=_cautions(columns),
-        attempts=_attempts(contents),
+        attempts=attempt_table(
+            contents.rows,
+            contents.retries,
+            contents.judges[0].name if contents.judges else "",
+            contents.source if is_labelled else "",
+        ),
         changes=change_tables(contents.rows, contents.retries),
         columns=columns,
         is_labelled=is_labelled,
-        agreement=_agreement(contents, columns, tasks) if columns and is_labelled else None,
+        agreement=_agreement(contents, columns, tasks, baselines)
+        if columns and is_labelled
+        else None,
         pairs=judge_pairs(contents.rows, [column.judge.name for column in columns]),
         panels=_panels(contents, columns) if is_labelled else (),
-        causes=cause_groups(contents.failures),
-        first_failures=len(contents.failures) if contents.first_failures else 0,
-        reasons=reason_groups(contents.failures),
-        spending=spending_plot([(column.judge.name, column.verdicts) for column in columns]),
+        failures=group_failures(contents.rows, contents.causes, reasons),
     )
 
 
-def _headlines(columns: Sequence[Column]) -> list[str]:
+def _example(contents: ReportContents, reasons: Mapping[str, str]) -> Example | None:
+    """Returns a run with a picture: preferably a failure that the first judge finds, and why."""
+
+    def worth(row: ReportRow) -> tuple[bool, ...]:
+        outcome = row.outcomes[0]
+        told = outcome == "failure" and row.id in reasons
+        return outcome in _DECIDED, outcome == row.truth, told, contents.shown[row.id][0]
+
+    judged = [row for row in contents.rows if row.id in contents.shown and any(row.outcomes[:1])]
+    best = max(judged, key=worth, default=None)
+    if best is None:
+        return None
+    verdict = contents.judges[0].verdicts[best.id]
+    reason = reasons.get(best.id, "") if verdict.success is False else ""
+    step = contents.shown[best.id][1]
+    return Example(best, contents.rows.index(best), step, reason or verdict.reason)
+
+
+def _headlines(columns: Sequence[Column], baselines: Mapping[int, Baselines]) -> list[str]:
     # Verdicts on runs that a judge was fitted on do not measure it, so such judges come after the
     # others.
     measured_first = sorted(
@@ -313,7 +334,10 @@ def _headlines(columns: Sequence[Column]) -> list[str]:
     )
     return [
         headline(
-            c.judge.name, c.comparison if isinstance(c.comparison, Agreement) else None, c.counts
+            c.judge.name,
+            c.comparison if isinstance(c.comparison, Agreement) else None,
+            c.counts,
+            baselines.get(c.number, ()),
         )
         for c in measured_first
     ]
@@ -345,17 +369,14 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
         notes.append(
             f"Labels that belong to no trajectory in this page, and are not counted: {stray}."
         )
+    if repeated := join_labels(contents.labels, None)[1].repeated:
+        notes.append(f"Labels that are equal to an earlier one: {repeated}.")
     if undecided := sum(row.truth == "undecided" for row in rows):
         notes.append(
             f"Trajectories whose labels are undecided: {undecided}; no figure counts them."
         )
     notes += [f"{caution}." for caution in _cautions(columns)]
     notes += [words for column in columns if (words := _wrong_citations(column))]
-    for calibration, overlap in zip(contents.calibrations, contents.calibrated_on, strict=False):
-        if caution := overlap.caution(
-            f"The threshold of the calibration of {calibration.evaluator.name}"
-        ):
-            notes.append(f"{caution}.")
     notes += [
         (
             f"Verdicts of {column.judge.name} that belong to no trajectory in this page: "
@@ -364,6 +385,16 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
         for column in columns
         if column.unmatched
     ]
+    notes += [
+        f"Trajectories without a verdict of {column.judge.name}: {column.counts['']}."
+        for column in columns
+        if column.counts[""]
+    ]
+    notes += [
+        f"Verdicts of {column.judge.name} that later ones replace: {len(column.judge.replaced)}."
+        for column in columns
+        if column.judge.replaced
+    ]
     return notes
 
 
@@ -371,7 +402,11 @@ def _wrong_citations(column: Column) -> str:
     """Returns a note on a judge that cites steps it was not shown; empty if there is none."""
     found = [verdict.findings for verdict in column.verdicts]
     cited = sum(len((one and one.citations) or ()) for one in found)
-    wrong = sum(1 for one in found for _ in wrong_citations(one))
+    wrong = sum(
+        citation.status in ("not_shown", "no_such_step")
+        for one in found
+        for citation in (one and one.citations) or ()
+    )
     return (
         f"{column.judge.name} cites {wrong:,} of {cited:,} times a step that does not exist or "
         "that it was not shown."
@@ -391,56 +426,11 @@ def _cautions(columns: Sequence[Column]) -> list[str]:
     ]
 
 
-def _attempts(contents: ReportContents) -> AttemptTable | None:
-    """Returns a table with one row for each task that was retried."""
-    tried: dict[int, list[ReportRow]] = defaultdict(list)
-    for row in contents.rows:
-        if row.series is not None:
-            tried[row.series].append(row)
-    if not tried:
-        return None
-    most = max(len(rows) for rows in tried.values())
-    judge = f"what {contents.judges[0].name} says" if contents.judges else "·"
-    label = f" and, round, the {contents.source} label" if contents.labels else ""
-    return AttemptTable(
-        f"Of each attempt {judge}{label}; ★: its answer counts. Choose an attempt to see its "
-        "steps, and the lesson from it.",
-        ("Task", *(f"Retry {number}" if number else "First" for number in range(most)), "Ended"),
-        [
-            _attempt_row(sorted(rows, key=lambda row: row.attempt or 0), most, contents)
-            for rows in tried.values()
-        ],
-    )
-
-
-def _attempt_row(rows: Sequence[ReportRow], most: int, contents: ReportContents) -> AttemptRow:
-    retries = [contents.retries.get(row.id) or Retry() for row in rows]
-    attempts = [
-        _attempt(row, retry, bool(contents.labels))
-        for row, retry in zip(rows, retries, strict=True)
-    ]
-    ended = (
-        "no attempts left"
-        if retries[-1].ended == "attempts"
-        else (retries[-1].ended or "").replace("_", " ")
-    )
-    return AttemptRow(rows[0].goal, [*attempts, *[None] * (most - len(rows))], ended)
-
-
-def _attempt(row: ReportRow, retry: Retry, is_labelled: bool) -> Attempt:
-    outcome: Outcome = row.outcomes[0] if row.outcomes else ""
-    words = (
-        f"{f'retry {row.attempt}' if row.attempt else 'first attempt'}: {outcome or 'no verdict'}"
-    )
-    if is_labelled:
-        words += f", label: {row.truth or 'none'}"
-    if retry.answer:
-        words += ", the answer that counts"
-    return Attempt(row.id, outcome, row.truth if is_labelled else None, words, retry.answer)
-
-
 def _agreement(
-    contents: ReportContents, columns: Sequence[Column], tasks: Mapping[str, str]
+    contents: ReportContents,
+    columns: Sequence[Column],
+    tasks: Mapping[str, str],
+    baselines: Mapping[int, Baselines],
 ) -> AgreementTable:
     compared = [
         (column, column.comparison)
@@ -457,12 +447,11 @@ def _agreement(
         rows.append(
             FigureRow("of the judged, the judge was fitted on", list(map(_seen, found)), True)
         )
-    if found:
-        rows.append(
-            FigureRow(
-                "a constant answer, without a judge", list(map(_constant_answer, found)), True
-            )
-        )
+    rules = [baselines.get(column.number, ()) for column, _ in compared]
+    for i, name in enumerate(("a constant answer", "number of steps", "prior")):
+        if any(len(one) > i for one in rules):
+            cells = [_rule(one[i]) if len(one) > i else Cell("none", is_dim=True) for one in rules]
+            rows.append(FigureRow(f"{name}, without a judge", cells, i == 0))
     note = (
         f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % "
         "intervals, whole tasks drawn. Trajectories that are unscored or without a verdict are not "
@@ -526,11 +515,10 @@ def _seen(comparison: Agreement) -> Cell:
     return Cell(f"{words or 'none'} of {overlap.total:,}")
 
 
-def _constant_answer(comparison: Agreement) -> Cell:
-    return Cell(
-        f"{comparison.majority:.3f}",
-        "always success" if comparison.majority_answer else "always failure",
-    )
+def _rule(rule: Baseline) -> Cell:
+    if rule.accuracy is None:
+        return Cell(rule.missing, is_dim=True)
+    return Cell(f"{rule.accuracy:.3f}", f"{rule.name}; the judge: {rule.difference}")
 
 
 def judge_pairs(rows: Sequence[ReportRow], names: Sequence[str]) -> list[JudgePair]:
@@ -578,7 +566,7 @@ def _panels(contents: ReportContents, columns: Sequence[Column]) -> list[Panel]:
                 column.scored,
                 [other.scored for other in compared if other is not column],
                 _own_point(column),
-                _rule(column.judge, contents),
+                column.judge.info.params.get("threshold"),
             ),
         )
         for column in compared
@@ -590,29 +578,3 @@ def _own_point(column: Column) -> tuple[float, float] | None:
     hits, missed = column.cells["success", "success"], column.cells["success", "failure"]
     wrong = column.cells["failure", "success"]
     return (hits / (hits + missed), hits / (hits + wrong)) if hits else None
-
-
-def _rule(judge: Judge, contents: ReportContents) -> Rule | None:
-    """Returns the requested threshold, else the judge's calibrated one, else the judge's own."""
-    own = judge.info.params.get("threshold")
-    threshold = (
-        contents.threshold
-        if contents.threshold is not None
-        else own
-        if isinstance(own, float)
-        else None
-    )
-    calibration = next(
-        (candidate for candidate in contents.calibrations if candidate.evaluator == judge.info),
-        None,
-    )
-    if contents.threshold is None and calibration is not None:
-        return Rule(
-            f"calibrated score ≥ {calibration.threshold:.3g}",
-            lambda score: calibration(score) >= calibration.threshold,
-        )
-    return (
-        None
-        if threshold is None
-        else Rule(f"score ≥ {threshold:.3g}", lambda score: score >= threshold)
-    )

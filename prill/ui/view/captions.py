@@ -1,30 +1,27 @@
-"""The caption review page: accept, edit or reject; every decision is saved before the next one."""
+"""The captions tab of the page: accept, edit or reject; every decision is on disk at once."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Literal, get_args
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
-from prill.errors import InputError, UsageError
-from prill.ui.history import ConflictError, History
+from prill.errors import InputError
+from prill.ui.history import Decisions
 from prill.ui.serving import (
     PLACE,
     Handler,
-    Link,
     UndoRequest,
     change_response,
     json_response,
     picture_response,
 )
-from prill.ui.templates import served_page
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -86,73 +83,60 @@ class CaptionChange:
     undone: str | None = None
 
 
-class CaptionSite:
-    """The page for a caption file; decisions go to `log`, a caption file of the person.
+class CaptionReview:
+    """The review of a caption file by one person, whose decisions are a caption file, too.
 
-    The images are at the paths that `captions` states.
+    Args:
+        captions: The caption file; its images are at the paths that it states.
+        decisions: The file of decisions; that of an earlier session is continued.
+        annotator: The person.
 
-    `written` counts the decisions of this session. Raises UsageError or InputError for a file that
-    cannot be used.
+    Raises:
+        UsageError: A file cannot be used.
+        InputError: A file is broken.
     """
 
-    name = "Captions"
-    command = "prill view"
-
-    def __init__(
-        self,
-        captions: str | os.PathLike[str],
-        log: CaptionLog,
-        decisions: dict[str, Caption],
-    ) -> None:
-        self.links: Sequence[Link] = ()
-        self.root = Path(captions).resolve().parent
+    def __init__(self, captions: str, decisions: str, annotator: str) -> None:
+        self._root = Path(captions).resolve().parent
         self.captions = list({caption.id: caption for caption in read_captions(captions)}.values())
-        self.log = log
-        self.decisions = dict(decisions)
-        self.written = 0
-        self._decoder = msgspec.json.Decoder(CaptionDecision)
-        self._history = History[int, Caption]()
-        self._writing = asyncio.Lock()
+        self._places = {caption.id: place for place, caption in enumerate(self.captions)}
+        before = read_decisions(decisions)
+        self.log = CaptionLog(decisions, annotator)
+        self.decisions = Decisions[Caption](before, self._write, lambda one: str(one.choice))
 
     @property
-    def done(self) -> int:
-        """Returns the number of captions with a decision."""
-        return sum(caption.id in self.decisions for caption in self.captions)
+    def choices(self) -> Mapping[str, int]:
+        """Returns the number of decisions of each type, also of earlier sessions."""
+        decided = self.decisions.now
+        counts = Counter(decided[one.id].choice for one in self.captions if one.id in decided)
+        return {name: counts[name] for name in get_args(Choice)}
 
-    def files(self) -> Mapping[str, str]:
-        """Returns the page, its style and its scripts."""
-        return served_page(
-            "ui/view/captions.html",
-            styles=("ui/decisions.css", "ui/view/captions.css"),
-            scripts=("ui/decisions.js", "ui/view/captions.js"),
-            title=f"{self.command}: captions",
-            command=self.command,
-            links=self.links,
-        )
+    def close(self) -> None:
+        """Closes the file of decisions."""
+        self.log.close()
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Yields the routes of cards and images, by index."""
         return (
-            ("api/overview", self._show_overview, None),
-            (f"api/cards/{PLACE}", self._show_card, self._save),
-            ("api/undo", None, self._take_back),
-            (f"pictures/{PLACE}", self._show_picture, None),
+            ("api/captions", self._show_overview, None),
+            ("api/captions/undo", None, self._take_back),
+            (f"api/captions/{PLACE}", self._show_card, self._save),
+            (f"captions/{PLACE}", self._show_picture, None),
         )
 
     def card(self, index: int) -> CaptionCard:
         """Returns a caption by its index."""
         caption = self.captions[index]
-        decision = self.decisions.get(caption.id)
-        text = (decision.caption if decision else None) or caption.caption or ""
+        decision = self.decisions.now.get(caption.id)
         return CaptionCard(
             index=index,
-            version=self._history.version(index),
+            version=self.decisions.version(caption.id),
             image=caption.image,
             caption=caption.caption or "",
             truncated=caption.truncated,
             problem=f"{caption.unscored}: {caption.reason}" if caption.unscored else "",
             decided=decision.choice if decision else None,
-            text=text,
+            text=(decision.caption if decision else None) or caption.caption or "",
         )
 
     async def save(self, index: int, decision: CaptionDecision) -> CaptionChange:
@@ -165,30 +149,12 @@ class CaptionSite:
         text = _typed(decision.caption)
         if decision.choice == "accept" and not text:
             raise InputError("an empty caption cannot be accepted; reject it")
-        choice: Choice = (
-            "rejected"
-            if decision.choice == "reject"
-            else "accepted"
-            if text == _typed(caption.caption or "")
-            else "mended"
-        )
-        record = self._record(
-            caption,
-            choice,
-            None if choice == "rejected" else text,
-            choice == "accepted" and caption.truncated,
-        )
-        async with self._writing:
-            before = self.decisions.get(caption.id)
-            if not self._history.is_current(index, decision.version):
-                if before == record:  # the response to an earlier request was lost
-                    return CaptionChange(card=self.card(index), next=self._next(index))
-                saved = before.choice if before else "undone"
-                raise ConflictError(f"It was {saved} on another page meanwhile.")
-            await asyncio.to_thread(self.log.append, record)
-            self._history.add(index, before)
-            self.decisions[caption.id] = record
-            self.written += 1
+        record = self._record(caption, "rejected")
+        if decision.choice == "accept" and text == _typed(caption.caption or ""):
+            record = self._record(caption, "accepted", text, caption.truncated)
+        elif decision.choice == "accept":
+            record = self._record(caption, "mended", text)
+        await self.decisions.save(caption.id, decision.version, lambda before: record)
         return CaptionChange(card=self.card(index), next=self._next(index))
 
     async def undo(self, version: int | None = None) -> CaptionChange | None:
@@ -198,34 +164,29 @@ class CaptionSite:
 
         Raises ConflictError if another decision has replaced it, and UsageError like `save`.
         """
-        async with self._writing:
-            step = self._history.find(version)
-            if step is None:
-                return None
-            caption = self.captions[step.key]
-            undone = self.decisions[caption.id].caption
-            # Without a previous decision, append a line without a decision: lines are never removed
-            # from the file.
-            await asyncio.to_thread(
-                self.log.append, step.before or self._record(caption, None, None, False)
-            )
-            self._history.drop(step)
-            if step.before is None:
-                del self.decisions[caption.id]
-            else:
-                self.decisions[caption.id] = step.before
-            self.written -= 1
-        return CaptionChange(card=self.card(step.key), next=self._next(step.key), undone=undone)
+        undone = await self.decisions.undo(version)
+        if undone is None:
+            return None
+        index = self._places[undone[0]]
+        return CaptionChange(
+            card=self.card(index), next=self._next(index), undone=undone[1].caption
+        )
+
+    def _write(self, id: str, record: Caption | None) -> None:
+        # Lines are never removed from the file: one without a decision takes the last one back.
+        self.log.append(record or self._record(self.captions[self._places[id]], None))
 
     def _record(
-        self, caption: Caption, choice: Choice | None, text: str | None, truncated: bool
+        self,
+        caption: Caption,
+        choice: Choice | None,
+        text: str | None = None,
+        truncated: bool = False,
     ) -> Caption:
-        place = os.path.relpath(self.root / caption.image, self.log.path.resolve().parent)
-        name = str(self.log.evaluator)
         return Caption(
             id=caption.id,
-            captioner=name,
-            image=place,
+            captioner=str(self.log.evaluator),
+            image=os.path.relpath(self._root / caption.image, self.log.path.resolve().parent),
             caption=text,
             truncated=truncated,
             choice=choice,
@@ -233,7 +194,7 @@ class CaptionSite:
 
     def _next(self, index: int) -> int | None:
         order = (*range(index + 1, len(self.captions)), *range(index + 1))
-        return next((i for i in order if self.captions[i].id not in self.decisions), None)
+        return next((i for i in order if self.captions[i].id not in self.decisions.now), None)
 
     def _index(self, request: web.Request) -> int:
         from aiohttp import web
@@ -244,15 +205,15 @@ class CaptionSite:
         return index
 
     async def _show_overview(self, request: web.Request) -> web.StreamResponse:
-        choices = tuple(
-            (self.decisions[one.id].choice if one.id in self.decisions else None)
-            for one in self.captions
-        )
-        captioner = self.captions[0].captioner if self.captions else ""
-        at = self._next(-1) or 0
+        now = self.decisions.now
         return json_response(
             CaptionOverview(
-                annotator=str(self.log.evaluator), captioner=captioner, at=at, choices=choices
+                annotator=str(self.log.evaluator),
+                captioner=self.captions[0].captioner,
+                at=self._next(-1) or 0,
+                choices=tuple(
+                    now[one.id].choice if one.id in now else None for one in self.captions
+                ),
             )
         )
 
@@ -263,7 +224,7 @@ class CaptionSite:
         from aiohttp import web
 
         caption = self.captions[self._index(request)]
-        path = str(self.root / caption.image)
+        path = str(self._root / caption.image)
         try:
             # The file may come from others: only the image that was captioned is shown.
             is_it = await asyncio.to_thread(image_id, path) == caption.id
@@ -286,17 +247,3 @@ class CaptionSite:
 def _typed(text: str) -> str:
     """Normalises line ends as a browser's text field does."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip()
-
-
-def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSite, CaptionLog]:
-    """Opens the page for a caption file, and the log of earlier decisions.
-
-    Raises UsageError or InputError.
-    """
-    before = read_decisions(decisions)
-    log = CaptionLog(decisions, annotator)
-    try:
-        return CaptionSite(captions, log, before), log
-    except (UsageError, InputError):
-        log.close()
-        raise

@@ -1,6 +1,6 @@
 // The page's source of runs: the server, which reads files that may be growing.
 
-const HOME = "browse";
+const HOME = document.getElementById("show-browse").hidden ? "captions" : "browse";
 let blind = false; // whether verdicts and labels of others are hidden until the annotator has decided
 let started = false;
 const MOST_KEPT = 60; // runs that stay in memory

@@ -30,7 +30,7 @@ async function take(state) {
   if (state.generation !== known.generation) beginAnew(state);
   if (filters.search && hits.words === filters.search && (state.rows.length || state.read !== known.read)) searchFor(filters.search);
   known = { generation: state.generation, changes: state.known, read: state.read };
-  ({ annotator, blind, pairs, questions } = state);
+  ({ annotator, blind, questions } = state);
   if (blind) folds.thoughts = !(claimsFolded = true);
   if (annotator !== null) byId("browse").dataset.labels = blind ? "blind" : "open";
   overview.source = state.source || (annotator === null ? "" : "human");
@@ -102,15 +102,13 @@ function beginAnew(state) {
 
 // What the choices of the filters depend on.
 const partValues = () => [
-  ...[(row) => row.cause, ...overview.parts.map((_, i) => (row) => row.parts[i])].map((read) => new Set(overview.rows.map(read)).size), hasCosts()];
+  ...overview.parts.map((_, i) => new Set(overview.rows.map((row) => row.parts[i])).size), hasCosts()];
 
 function showProgress(state) {
   const all = overview.rows.length;
-  const words = state.judges.filter((judge) => !blind && (judge.judged < all || judge.per_minute !== null)).map((judge) => {
+  const words = state.judges.filter((judge) => !blind && judge.judged < all).map((judge) => {
     const unscored = Object.entries(judge.unscored).map(([reason, count]) => `${reason} ${count}`).join(", ");
-    const rate = judge.per_minute === null ? "" : `, ${judge.per_minute.toFixed(judge.per_minute < 10 ? 1 : 0)} a minute`;
-    const left = judge.minutes_left === null ? "" : `, ${judge.minutes_left < 1 ? "under a minute" : `${Math.round(judge.minutes_left)} min`} left`;
-    return `${judge.name}: ${judge.judged.toLocaleString("en")} of ${all.toLocaleString("en")}${rate}${left}${unscored ? `; unscored: ${unscored}` : ""}`;
+    return `${judge.name}: ${judge.judged.toLocaleString("en")} of ${all.toLocaleString("en")}${unscored ? `; unscored: ${unscored}` : ""}`;
   });
   if (state.read < 0.999) words.unshift(`reading ${Math.round(100 * state.read)} %`);
   if (state.problems.length) words.push(`${state.problems.length} ${state.problems.length === 1 ? "problem" : "problems"}: ${state.problems[0]}`);
@@ -152,7 +150,7 @@ window.addEventListener("hashchange", () => { if (view === "summary") showSummar
 (async () => {
   await follow();
   await searchFor(filters.search);
-  if (blind) await begin();
+  if (blind && view === "browse") await begin();
   started = true;
   for (;;) {
     await new Promise((resume) => setTimeout(resume, EVERY));

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from prill.io.lines import Line, is_stream, read_lines, resolve_folder, whole_records
@@ -76,7 +75,7 @@ class FollowedFile:
         with Path(self.path).open("rb") as file:
             file.seek(begin)
             for line in whole_records(file):
-                here = replace(line, number=before + line.number, start=begin + (line.start or 0))
+                here = line._replace(number=before + line.number, start=begin + (line.start or 0))
                 self._lines = here.number
                 self._end = (here.start or 0) + here.size
                 yield here

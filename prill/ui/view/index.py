@@ -85,10 +85,7 @@ class SearchIndex:
         self._database.close()
 
     def _rows(self, table: str, query: str) -> sqlite3.Cursor:
-        return self._database.execute(
-            f"SELECT rowid FROM {table} WHERE {table} MATCH ?",
-            (query,),
-        )
+        return self._database.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH ?", (query,))
 
 
 def _searched_texts(trajectory: Trajectory) -> Iterator[str]:

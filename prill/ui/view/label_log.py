@@ -9,6 +9,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
+from prill.io.lines import decode_as
 from prill.io.store import encode
 from prill.types import LabelRecord
 
@@ -75,11 +76,8 @@ class LabelLog(AppendLog[LabelRecord]):
             self.others.append(record)
 
 
-_decoder = msgspec.json.Decoder(LabelRecord)
-
-
 def _decode(raw: bytes) -> LabelRecord:
-    record = _decoder.decode(raw)
+    record = decode_as(raw, LabelRecord)
     if msgspec.json.decode(raw).keys() & _OF_A_VERDICT:
         raise ValueError("it is a judge's verdict")
     return record

@@ -4,16 +4,15 @@
 const OUTCOMES = [["success", "s", "Success"], ["failure", "f", "Failure"], ["not_executable", "x", "Not executable"], ["unsure", "u", "Unsure"]];
 const STEP_LABELS = [["towards", "t", "Towards goal"], ["not_sure", "n", "Not sure"], ["reached", "r", "Goal reached"], ["away", "a", "Away from goal"]];
 const NAMES = Object.fromEntries([...OUTCOMES, ...STEP_LABELS].map(([value, , name]) => [value, name]));
+const { drafts, saves, store } = decisions("labels");
 const labels = new Map(); // saved labels, by id: {mine, version}
 let annotator = null;
-let pairs = []; // agreement with other annotators
 let saving = Promise.resolve(); // of changes that are saved at once
 let last = null; // the run that was saved before, with what others say of it
 let panelOf = null; // the run that the panel shows
 let message = { text: "", mild: true };
 let textIsOpen = false;
 
-const decides = () => blind && view === "browse";
 const formOf = (mine) => ({
   choice: mine?.choice ?? null,
   steps: Object.fromEntries((mine?.steps ?? []).map(({ index, label }) => [index, label])),
@@ -28,10 +27,13 @@ const isUnsaved = (row) => drafts.has(row.id);
 const currentId = () => overview.rows[current]?.id;
 const isReady = () => annotator !== null && view === "browse" && entry !== null && labels.has(currentId()) && panelOf === currentId();
 
-function keep(id, form, version) {
+// The digest of the content that the page shows, and a decision is about.
+const shownDigest = (id) => kept.get(overview.rows.findIndex((row) => row.id === id))?.digest || null;
+
+function keep(id, form, version, digest = drafts.get(id)?.digest ?? shownDigest(id)) {
   const was = drafts.has(id);
   if (asText(form) === asText(formOf(labels.get(id).mine))) drafts.delete(id);
-  else drafts.set(id, { form, version });
+  else drafts.set(id, { form, version, digest });
   store();
   if (was !== drafts.has(id)) drawList();
 }
@@ -65,8 +67,7 @@ function labelPanel(index) {
       el("button", { type: "button", id: "undo", click: undo }, "Undo ", el("kbd", {}, "z"))),
     el("p", { class: "state" }, el("span", { id: "label-state", class: "pill", role: "status" }), " ", el("button", { type: "button", id: "unsaved", title: "Go to the unsaved one", click: toUnsaved })),
     el("p", { id: "alert", role: "alert" }),
-    lastSaid(index),
-    el("section", { id: "agreement" }));
+    lastSaid(index));
 }
 
 function showForm() {
@@ -120,20 +121,9 @@ function warn(text, mild = true) {
 function showSession() {
   if (!byId("counts")) return;
   const done = overview.rows.filter(isDone).length;
-  const total = overview.rows.length;
+  const total = overview.rows.filter((row) => !row.broken).length;
   byId("counts").textContent = `${done} done, ${total - done} left`;
   byId("bar").value = done / Math.max(1, total);
-  if (!pairs.length) { byId("agreement").replaceChildren(); return; }
-  const cells = (tag, words) => el("tr", {}, words.map((word) => el(tag, {}, word)));
-  const open = pairs.reduce((sum, pair) => sum + (pair.question ? 0 : pair.undecided), 0);
-  const titles = [...new Set(pairs.map((pair) => pair.question))];
-  const told = titles.slice(1).length ? "Success and failure, and answers that both could tell" : "Success and failure only";
-  byId("agreement").replaceChildren(el("h3", {}, "Agreement so far"),
-    el("table", {}, cells("th", ["With", "agree", "of", "kappa"]), titles.map((title) => el("tbody", {},
-      title ? el("tr", {}, el("th", { colspan: "4", scope: "rowgroup", dir: "auto" }, title)) : null,
-      pairs.filter((pair) => pair.question === title).map(({ annotator: name, agreed, common, kappa }) =>
-        cells("td", [name, common ? `${Math.round((100 * agreed) / common)} %` : "–", String(common), kappa === null ? "–" : kappa.toFixed(2)]))))),
-    open ? el("p", { class: "hint" }, `${told}; ${open} ${titles.slice(1).length ? "outcomes " : ""}undecided by one or both.`) : "");
 }
 
 const answerLines = (answers) => answers.map(([question, value]) => `${question} ${answerText(value)}`);
@@ -248,10 +238,10 @@ async function write(index) {
   const { id } = overview.rows[index];
   if (!drafts.has(id)) return;
   const sent = structuredClone(drafts.get(id));
-  const { form: { choice, steps, side_effects, note, answers }, version } = sent;
+  const { form: { choice, steps, side_effects, note, answers }, version, digest } = sent;
   try {
     if (id === currentId()) byId("label-state").textContent = "Saving …";
-    const saved = await ask(`api/labels/${index}`, { id, choice, note, side_effects, version, answers: sentAnswers(answers), steps: Object.entries(steps).map(([place, label]) => ({ index: Number(place), label })) });
+    const saved = await ask(`api/labels/${index}`, { id, digest, choice, note, side_effects, version, answers: sentAnswers(answers), steps: Object.entries(steps).map(([place, label]) => ({ index: Number(place), label })) });
     labels.set(id, saved);
     overview.rows[index].mine = saved.mine.choice;
     overview.rows[index].unanswered = openQuestions(answersOf(saved.mine)).length;
@@ -275,7 +265,10 @@ async function takeOther(id) {
   await follow();
   const index = overview.rows.findIndex((row) => row.id === id);
   labels.set(id, await ask(`api/labels/${index}`));
-  keep(id, drafts.get(id).form, labels.get(id).version);
+  kept.delete(index); // the run may have changed, too
+  await fetchDetail(index);
+  redrawDetail(index);
+  keep(id, drafts.get(id).form, labels.get(id).version, shownDigest(id));
 }
 
 const save = () => alone(async () => {
@@ -374,7 +367,6 @@ byId("search").addEventListener("keydown", (event) => {
 const LABEL_KEYS = { e: () => byId("note").focus(), z: undo, q: nextField };
 const BLIND_KEYS = {
   d: toggleSideEffects, Enter: save, ",": () => goBy(-1), ".": () => goBy(1), j: () => goBy(1), k: () => goBy(-1), g: askNumber,
-  Home: () => turn(-at), End: () => turn(Number.MAX_SAFE_INTEGER),
   p: () => { if (byId("text")) byId("text").open = !byId("text").open; },
   c: () => { if (byId("claims")) byId("claims").open = !byId("claims").open; },
 };

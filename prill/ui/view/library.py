@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
-import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,16 @@ from pathlib import Path
 import msgspec
 
 from prill.errors import InputError, PrillError
-from prill.evaluators.failures import Cause, rule_cause
 from prill.evaluators.labels import gold_labels
 from prill.io.cache import scratch_database
-from prill.io.lines import Line, get_name
+from prill.io.joining import record_digest
+from prill.io.lines import Line, decode_as, get_name
 from prill.io.store import BadLine, UniqueIds, decode_trajectory, encode, read_labels
-from prill.transcripts import read_transcript, transcript_folder
-from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from prill.models.transcripts import read_transcript, transcript_folder
+from prill.types import LabelRecord, Trajectory, Verdict
 from prill.ui.report.calls import Exchanges, exchanges
+from prill.ui.report.causes import Cause, find_cause
 from prill.ui.report.entries import (
-    MAX_TEXT,
     Detail,
     Judge,
     ReportRow,
@@ -37,7 +37,6 @@ from prill.ui.report.entries import (
     row,
     truth_outcome,
 )
-from prill.ui.report.failures import FailedRun, failed_row
 from prill.ui.report.pictures import ReportPicture, look_at
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.view.following import FollowedFile
@@ -45,9 +44,6 @@ from prill.ui.view.index import SearchIndex
 from prill.ui.view.label_log import SOURCE, LabelLog
 
 _MAX_BROKEN = 100  # messages about lines that cannot be read
-_RATE_SECONDS = 120.0  # over which the rate of verdicts is computed
-_RATE_POINTS = 240
-_UNNAMED = "(unnamed)"
 _MAX_TEXT = 200_000  # characters of a goal, a thought or an answer
 
 
@@ -59,27 +55,11 @@ class JudgeProgress:
         name: The judge's name.
         judged: The number of runs with a verdict, unscored ones included.
         unscored: The number of unscored runs, by reason.
-        per_minute: The recent number of verdicts per minute; None if none arrived while the page
-            was open.
-        minutes_left: The minutes left at that rate; None if unknown.
     """
 
     name: str
     judged: int
     unscored: Mapping[str, int]
-    per_minute: float | None
-    minutes_left: float | None
-
-
-class _Column:
-    """One judge of one verdict file."""
-
-    def __init__(self, path: str, info: EvaluatorInfo) -> None:
-        self.path = path
-        self.info = info
-        self.verdicts: dict[str, Verdict] = {}
-        self.packed: dict[str, bytes] = {}
-        self.arrivals: deque[tuple[float, int]] = deque(maxlen=_RATE_POINTS)
 
 
 class Library:
@@ -96,6 +76,9 @@ class Library:
         by: Keys of runs to filter by.
         retries: The outcomes of retry attempts, by id.
         transcripts: Whether to show model transcripts.
+        annotator: The annotator at the page, whose labels of these files do not count:
+            `begin_labels` takes the person's own. With one, and without a `source`, people's
+            labels count.
         limit: The number of readable runs after which reading stops; None: all are read.
 
     Raises:
@@ -114,6 +97,7 @@ class Library:
         by: Sequence[str] = (),
         retries: Mapping[str, Retry] | None = None,
         transcripts: bool = True,
+        annotator: str | None = None,
         limit: int | None = None,
     ) -> None:
         self._names = file_names([str(path) for path in runs])
@@ -121,16 +105,15 @@ class Library:
         self.parts = list(dict.fromkeys(("site", "agent", "platform", "truncated", *more, *by)))
         self.retries = retries or {}
         self.generation = 0
-        self._paths = [str(path) for path in runs], [str(path) for path in verdicts]
+        self.files = [str(path) for path in runs]
+        self._verdict_paths = [str(path) for path in verdicts]
         self._label_paths = [str(path) for path in labels]
         self._source, self._truth, self._transcripts = source, truth, transcripts
         self._limit = limit
         self._is_still = False
         self._lock = threading.RLock()
-        self.annotator: str | None = None  # the annotator at the page
+        self.annotator = annotator
         self.own: dict[str, LabelRecord] = {}  # the newest labels of that person
-        # the newest labels of other people, by annotator and id
-        self.others: dict[str, dict[str, LabelRecord]] = {}
         self._label_files: list[tuple[int, int]] = []
         self._read_labels: list[LabelRecord] = []
         self._begin()
@@ -149,15 +132,13 @@ class Library:
         self._unread: deque[int] = deque()  # rows whose texts are not in the index yet
         self._readable = 0
         self._series: dict[tuple[object, ...], int] = {}
-        self._columns: dict[tuple[str, bytes], _Column] = {}
+        self._columns: dict[tuple[str, bytes], Judge] = {}  # by file and evaluator
         self._gold: dict[str, bool | None] = {}
         self._labels: dict[str, list[LabelRecord]] = {}
-        self._failed: dict[str, FailedRun] = {}  # those whose cause was looked for
-        self._rules: dict[str, Cause | None] = {}  # what the rules say of a run
-        self._looked = 0  # changes whose causes were looked for
-        runs, verdicts = self._paths
-        self._run_files = [FollowedFile(path) for path in runs]
-        self._verdict_files = [FollowedFile(path) for path in verdicts]
+        self._causes: dict[str, Cause | None] = {}  # of the runs whose texts were read
+        self._records: dict[str, str] = {}  # the digests of the readable runs
+        self._run_files = [FollowedFile(path) for path in self.files]
+        self._verdict_files = [FollowedFile(path) for path in self._verdict_paths]
         self._unique = UniqueIds()
         self._kept = scratch_database()
         self._kept.execute("CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB)")
@@ -188,7 +169,6 @@ class Library:
                 except PrillError as error:  # another process may be writing it
                     self._problem(str(error))
         yield from self._read_texts()
-        yield from self._find_causes()
 
     def _read_texts(self) -> Iterator[int]:
         """Adds the texts of new runs to the index; their lines are read again for it."""
@@ -199,41 +179,12 @@ class Library:
             with contextlib.suppress(InputError):  # its page says so
                 item = self[number]
                 self._index.add_run(self._origins[number], item)
-                if "failure" in (*one.outcomes, one.truth):
-                    self._rules[one.id] = _short_rule(item)
+                self._causes[one.id] = find_cause(item)
+                if "failure" in (one.truth, *one.outcomes):  # the summary changes
+                    with self._lock:
+                        self._journal.append(number)
             count += 1
             yield count
-
-    def _find_causes(self) -> Iterator[int]:
-        """Looks for the causes of runs that changed; the rules read a run's line again."""
-        count = 0
-        while self._looked < len(self._journal):
-            with self._lock:
-                number = self._journal[self._looked]
-                self._looked += 1
-                one = self.rows[number]
-                gold = self._gold.get(one.id)
-                failed = None
-                if one.broken is None:
-                    failed = failed_row(
-                        one.id, one.goal, one.steps, self.judges, gold, self.label_source
-                    )
-            if failed is not None and failed.needs_rules:
-                if one.id not in self._rules:
-                    count += 1
-                    yield count
-                    with contextlib.suppress(InputError):  # its page says so
-                        self._rules[one.id] = _short_rule(self[number])
-                failed = failed.with_rules(self._rules.get(one.id))
-            with self._lock:
-                if failed is None:
-                    self._failed.pop(one.id, None)
-                else:
-                    self._failed[one.id] = failed
-                words = "" if failed is None else failed.cause_words
-                if self.rows[number].cause != words:
-                    self.rows[number] = replace(self.rows[number], cause=words)
-                    self._journal.append(number)
 
     def read_rows(self) -> Iterator[int]:
         """Reads new lines as far as the list shows them, and yields as `refresh` does."""
@@ -259,12 +210,6 @@ class Library:
     def _is_full(self) -> bool:
         return self._limit is not None and self._readable >= self._limit
 
-    def left_out(self) -> list[str]:
-        """Returns a message for each line that could not be read."""
-        torn = [get_name(file.path) for file in self._run_files if file.waits]
-        broken = [one.broken for one in self.rows if one.broken is not None]
-        return [*broken, *(f"{name}: ends in an incomplete line" for name in torn)]
-
     def keep(self, numbers: Sequence[int]) -> None:
         """Keeps these rows, in this order; afterwards, only label files are followed."""
         with self._lock:
@@ -277,12 +222,14 @@ class Library:
             self.ids = [one.id for one in self.rows]
             self.places = {id: place for place, id in enumerate(self.ids)}
             self._journal = list(range(len(self.rows)))
-            self._looked = 0
             self.generation += 1
 
     def _follow(self, file: FollowedFile, take: Callable[[Line], bool]) -> Iterator[None]:
         if not Path(file.path).exists() and file.path != "-":
-            return  # a verdict file that a run is about to create
+            if file.read:  # otherwise, it is a verdict file that a run is about to create
+                name = get_name(file.path)
+                self._problem(f"{name}: was removed or renamed; start the command again")
+            return
         file.waits = False
         try:
             for line in file.new_lines():
@@ -311,6 +258,7 @@ class Library:
             self._problem(item.message)
         else:
             self._unread.append(at)
+            self._records[item.id] = record_digest(item)
         name = self._names.get(file.path)
         is_labelled, gold = item.id in self._gold, self._gold.get(item.id)
         made = row(item, self.judges, is_labelled, gold, self.parts, name)
@@ -335,7 +283,7 @@ class Library:
 
     def _take_verdict(self, file: FollowedFile, line: Line) -> bool:
         try:
-            verdict = msgspec.json.decode(line.data, type=Verdict)
+            verdict = decode_as(line.data, Verdict)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
                 return False
@@ -344,10 +292,10 @@ class Library:
         key = (file.path, encode(verdict.evaluator))
         column = self._columns.get(key)
         if column is None:
-            column = self._columns[key] = _Column(file.path, verdict.evaluator)
+            folder = transcript_folder(file.path) if self._transcripts else None
+            column = self._columns[key] = Judge("", verdict.evaluator, {}, folder)
             self._name_judges()
-        Judge("", column.info, column.verdicts, packed=column.packed).add(verdict)
-        column.arrivals.append((time.monotonic(), len(column.verdicts)))
+        column.add(verdict)
         if (at := self.places.get(verdict.id)) is not None:
             self.rows[at] = judged_row(self.rows[at], self.judges)
             self._index.add_reason(at, list(self._columns).index(key), verdict.reason)
@@ -356,28 +304,16 @@ class Library:
 
     def _name_judges(self) -> None:
         """Renames the judges; a new judge changes all rows, so the page reloads."""
-        columns = list(self._columns.values())
-        names = judge_names([(column.path, column.info) for column in columns])
-        self.judges = [
-            Judge(
-                name,
-                column.info,
-                column.verdicts,
-                transcript_folder(column.path) if self._transcripts else None,
-                column.packed,
-            )
-            for name, column in zip(names, columns, strict=True)
-        ]
+        names = judge_names([(path, one.info) for (path, _), one in self._columns.items()])
+        columns = zip(names, self._columns.values(), strict=True)
+        self.judges = [replace(column, name=name) for name, column in columns]
         self.rows = [judged_row(one, self.judges) for one in self.rows]
-        self._looked = 0  # failures name their judges
         self.generation += 1
 
-    def begin_labels(self, log: LabelLog, others: Iterable[str | os.PathLike[str]] = ()) -> None:
-        """Takes labels of a log, too, in which this process writes the annotator's, and of `others`
-        in more files.
-        """
-        self.annotator, self.own = log.annotator, dict(log.mine)
-        paths = [*self._label_paths, *map(str, others), str(log.path)]
+    def begin_labels(self, log: LabelLog) -> None:
+        """Takes labels of the annotator's log, too, in which this process writes."""
+        self.own = dict(log.mine)
+        paths = [*self._label_paths, str(log.path)]
         self._label_paths = list(dict.fromkeys(paths))
         self._take_labels()
 
@@ -406,10 +342,6 @@ class Library:
             labels = [*theirs, *self.own.values()]
             if self.annotator is not None and self._source is None:
                 labels = [label for label in labels if label.source == SOURCE]
-            self.others = defaultdict(dict)
-            for label in theirs:
-                if label.source == SOURCE:
-                    self.others[label.annotator or _UNNAMED][label.id] = label
             self.label_source, self._gold = gold_labels(labels, self._source, self._truth)
             by_id: dict[str, list[LabelRecord]] = defaultdict(list)
             for label in labels:
@@ -483,33 +415,12 @@ class Library:
     def progress(self) -> list[JudgeProgress]:
         """Returns the progress of each judge."""
         with self._lock:
-            return [
-                self._progress(judge, column)
-                for judge, column in zip(self.judges, self._columns.values(), strict=True)
-            ]
-
-    def _progress(self, judge: Judge, column: _Column) -> JudgeProgress:
-        own = [verdict for id, verdict in column.verdicts.items() if id in self.places]
-        unscored = Counter(one.unscored for one in own if one.unscored is not None)
-        now = time.monotonic()
-        recent = [point for point in column.arrivals if now - point[0] <= _RATE_SECONDS]
-        rate = None
-        if len(recent) > 1 and recent[-1][0] - recent[0][0] > 1:
-            rate = 60 * (recent[-1][1] - recent[0][1]) / (now - recent[0][0])
-        left = len(self.rows) - len(own)
-        return JudgeProgress(
-            name=judge.name,
-            judged=len(own),
-            unscored=dict(unscored.most_common()),
-            per_minute=rate,
-            minutes_left=left / rate if rate and left > 0 else None,
-        )
+            return [_progress(judge, self.places) for judge in self.judges]
 
     def read_share(self) -> float:
         """Returns the fraction of the files that was read, from 0 to 1; texts of runs are half."""
-        files = [
-            file for file in (*self._run_files, *self._verdict_files) if Path(file.path).exists()
-        ]
+        left = self._verdict_files if self._is_full else (*self._run_files, *self._verdict_files)
+        files = [file for file in left if Path(file.path).exists()]
         size = sum(file.size for file in files)
         share = min(1.0, sum(file.read for file in files) / size) if size else 1.0
         return share * (1 - 0.5 * len(self._unread) / max(1, len(self.rows)))
@@ -545,7 +456,12 @@ class Library:
                 return ReportPicture(name=name)
             return ReportPicture(name=name, width=size[0], height=size[1], src=places[path])
 
-        return detail(item, judges, labels, picture, self.retries.get(one.id), _MAX_TEXT)
+        shown = detail(item, judges, labels, picture, self.retries.get(one.id), _MAX_TEXT)
+        return replace(shown, digest=_digest(item) if isinstance(item, Trajectory) else "")
+
+    def digest(self, number: int) -> str:
+        """Returns the digest of a run as it is in its file now. Raises InputError like indexing."""
+        return _digest(self[number])
 
     def calls(self, number: int, judge: int) -> Exchanges | None:
         """Returns the model transcript of a judge on a run; None if none was kept."""
@@ -569,13 +485,17 @@ class Library:
                 source=self.label_source,
                 truth=self._truth,
                 retries=self.retries,
-                failures=[self._failed[one.id] for one in self.rows if one.id in self._failed],
-                first_failures=self._looked < len(self._journal),
+                causes=dict(self._causes),
+                records={id: self._records[id] for id in self.ids if id in self._records},
             )
         return summary(contents)
 
 
-def _short_rule(item: Trajectory) -> Cause | None:
-    """Returns what the rules say of a run, without a long answer that it quotes."""
-    cause = rule_cause(item)
-    return cause and replace(cause, detail=cause.detail[:MAX_TEXT])
+def _digest(trajectory: Trajectory) -> str:
+    return hashlib.sha256(encode(trajectory)).hexdigest()[:16]
+
+
+def _progress(judge: Judge, places: Mapping[str, int]) -> JudgeProgress:
+    own = [verdict for id, verdict in judge.verdicts.items() if id in places]
+    unscored = Counter(one.unscored for one in own if one.unscored is not None)
+    return JudgeProgress(name=judge.name, judged=len(own), unscored=dict(unscored.most_common()))

@@ -1,8 +1,8 @@
-"""Questions of the judge `ask` that people answer: their controls, answers and agreement."""
+"""Questions of the judge `ask` that people answer: their controls and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,9 +10,7 @@ import msgspec
 from msgspec import UNSET, inspect
 
 from prill.errors import InputError, UnparsableError
-from prill.evaluators.ask import NUMBER, YES_NO, Question
-from prill.evaluators.meta.annotators import cohen_kappa
-from prill.evaluators.meta.answers import Value, split_answer
+from prill.evaluators.questions import NUMBER, YES_NO, Question
 from prill.types import AnswerValue, LabelRecord
 
 Control = Literal["choice", "number", "text", "json"]
@@ -152,69 +150,3 @@ def _read(question: Question, record: LabelRecord) -> object:
         return question.read(answers[question.text])
     except UnparsableError:
         return UNSET
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairAgreement:
-    """The agreement of two annotators: `agreed` of the `common` trajectories that both decided.
-
-    `undecided` counts those that both labelled and one left undecided; no figure includes them.
-    `kappa` is Cohen's; None if it is undefined: nothing in common, both always gave the same
-    answer, or the answers are numbers. `question` is the question that both answered, with the
-    field of a dataclass; empty for the outcome.
-    """
-
-    annotator: str
-    common: int
-    agreed: int
-    undecided: int
-    kappa: float | None
-    question: str = ""
-
-
-def pair_agreement(
-    annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]
-) -> PairAgreement:
-    """Returns the agreement of `mine` with the labels of `annotator`, both by id."""
-    labelled = [(mine[id].success, theirs[id].success) for id in mine.keys() & theirs.keys()]
-    return _agreement(annotator, labelled)
-
-
-def answer_agreements(
-    annotator: str,
-    mine: Mapping[str, LabelRecord],
-    theirs: Mapping[str, LabelRecord],
-    questions: Sequence[Question],
-) -> Iterator[PairAgreement]:
-    """Yields the agreement on each question that both answered, fields of a dataclass one by one.
-
-    An answer that does not have the question's type is not counted.
-    """
-    for question in questions:
-        both = []
-        for id in mine.keys() & theirs.keys():
-            answers = [_read(question, label[id]) for label in (mine, theirs)]
-            if UNSET not in answers:
-                both.append([split_answer(answer) for answer in answers])
-        for field in shown_question(question).fields if both else ():
-            title = f"{question.text} / {field.name}" if field.name else question.text
-            pairs = [(one.get(field.name), other.get(field.name)) for one, other in both]
-            yield _agreement(annotator, pairs, title, is_number=field.control == "number")
-
-
-def _agreement(
-    annotator: str,
-    labelled: Sequence[tuple[Value | None, Value | None]],
-    question: str = "",
-    *,
-    is_number: bool = False,
-) -> PairAgreement:
-    decided = [answers for answers in labelled if None not in answers]
-    return PairAgreement(
-        annotator=annotator,
-        common=len(decided),
-        agreed=sum(a == b for a, b in decided),
-        undecided=len(labelled) - len(decided),
-        kappa=None if is_number else cohen_kappa(decided),
-        question=question,
-    )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING
 
 from prill.errors import InputError
 from prill.types import Observation
@@ -17,15 +19,15 @@ from prill.ui.report.page import SCRIPTS
 from prill.ui.serving import (
     PLACE,
     Handler,
-    Link,
     UndoRequest,
     change_response,
     json_response,
     picture_response,
 )
 from prill.ui.templates import render, served_page
+from prill.ui.view.captions import CaptionReview
 from prill.ui.view.library import JudgeProgress, Library
-from prill.ui.view.questions import PairAgreement, ShownQuestion, shown_question
+from prill.ui.view.questions import ShownQuestion, shown_question
 from prill.ui.view.session import LabelDecision, LabelSession
 
 if TYPE_CHECKING:
@@ -37,20 +39,21 @@ _SCRIPTS = (
     "ui/view/questions.js",
     "ui/view/labels.js",
     "ui/view/follow.js",
+    "ui/view/captions.js",
     "ui/view/paper.js",
 )
 _SLICE = 0.05  # seconds of reading before requests are handled
-Reveal = Literal["always", "verdicts", "after", "never"]
-"""When the page shows what others say of a run: `always`, only `verdicts` before the annotator's
-label, all of it `after` the label, or `never`.
-"""
+_PATIENCE = 2.0  # seconds that the end of the page waits for a read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveRequest(LabelDecision):
-    """A decision, the id of the run, and the version of the state it was made on; None for any."""
+    """A decision, the id and the digest of the run that the page showed, and the version of the
+    state it was made on; None for any.
+    """
 
     id: str | None = None
+    digest: str | None = None
     version: int | None = None
 
 
@@ -85,7 +88,6 @@ class State:
     annotator: str | None
     blind: bool
     questions: tuple[ShownQuestion, ...] = ()
-    pairs: tuple[PairAgreement, ...] = ()
     rows: tuple[NumberedRow, ...] = field(default=())
 
 
@@ -95,35 +97,27 @@ class ViewSite:
     Args:
         library: The runs to show.
         session: The session for labels; None: no labels are collected.
-        reveal: When verdicts, others' labels and figures are shown. Unless `always`, the page is
-            blind: the annotator decides, saves, and is led to the next run.
+        captions: The captions to review in a tab; None: no such tab.
+        blind: Whether verdicts, others' labels and figures of a run are hidden until the annotator
+            has labelled it. The annotator decides, saves, and is led to the next run.
         title: The title of the page.
-        command: The command that serves the page.
     """
-
-    name = "Trajectories"
 
     def __init__(
         self,
         library: Library,
         session: LabelSession | None = None,
+        captions: CaptionReview | None = None,
         *,
-        reveal: Reveal = "always",
-        title: str = "prill view",
-        command: str = "prill view",
+        blind: bool = False,
+        title: str = "prill",
     ) -> None:
         self.title = title
-        self.command = command
-        self.links: Sequence[Link] = ()
         self.library = library
         self.session = session
+        self.captions = captions
+        self.blind = blind and session is not None
         self._questions = tuple(map(shown_question, session.questions)) if session else ()
-        self.reveal: Reveal = reveal if session is not None else "always"
-
-    @property
-    def blind(self) -> bool:
-        """Returns whether anything is hidden."""
-        return self.reveal != "always"
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -139,7 +133,7 @@ class ViewSite:
     async def _read(self) -> None:
         while True:
             changes = self.library.refresh()
-            while await _unbroken(asyncio.to_thread(_some, changes)):
+            while await _some(changes):
                 pass
             await asyncio.sleep(_PAUSE)
 
@@ -147,10 +141,11 @@ class ViewSite:
         """Returns the page, its style and its script."""
         return served_page(
             "ui/view/view.html",
-            styles=("ui/report/page.css", "ui/decisions.css", "ui/view/view.css"),
-            scripts=("ui/view/data.js", *SCRIPTS, "ui/decisions.js", *_SCRIPTS),
+            styles=("ui/report/page.css", "ui/view/view.css"),
+            scripts=("ui/view/data.js", *SCRIPTS, "ui/view/decisions.js", *_SCRIPTS),
             title=self.title,
-            links=self.links,
+            runs=self.captions is None or bool(self.library.files),
+            captions=self.captions is not None,
             labels=self.session is not None,
             blind=self.blind,
             questions=bool(self._questions),
@@ -168,6 +163,7 @@ class ViewSite:
             (f"texts/{PLACE}/{{state:[0-9]{{1,9}}}}", self.text, None),
             (f"api/labels/{PLACE}", self.label, self.save),
             ("api/undo", None, self.undo),
+            *(() if self.captions is None else self.captions.routes()),
         )
 
     async def state(self, request: web.Request) -> web.StreamResponse:
@@ -190,9 +186,6 @@ class ViewSite:
                 annotator=self.session.log.annotator if self.session is not None else None,
                 blind=self.blind,
                 questions=self._questions,
-                pairs=self.session.pairs
-                if self.session is not None and self.reveal != "never"
-                else (),
                 rows=tuple(self._numbered(number, row) for number, row in rows),
             )
         )
@@ -200,8 +193,7 @@ class ViewSite:
     async def search(self, request: web.Request) -> web.StreamResponse:
         """Returns the numbers of the runs that match a query; null: all."""
         query = request.query.get("q", "")
-        reasons = self.reveal in ("always", "verdicts")
-        found = await asyncio.to_thread(self.library.search, query, reasons=reasons)
+        found = await asyncio.to_thread(self.library.search, query, reasons=not self.blind)
         return json_response(None if found is None else sorted(found))
 
     async def summary(self, request: web.Request) -> web.StreamResponse:
@@ -225,7 +217,7 @@ class ViewSite:
         from aiohttp import web
 
         number = self._number(request)
-        if not self._shows_verdicts(self.library.ids[number]):
+        if not self._is_shown(self.library.ids[number]):
             raise web.HTTPForbidden(text="not before your label\n")
         judge = int(request.match_info["judge"])
         found = await asyncio.to_thread(self.library.calls, number, judge)
@@ -266,6 +258,12 @@ class ViewSite:
         async def saved(asked: SaveRequest) -> object:
             if asked.id not in (None, self.library.ids[number]):
                 raise ConflictError("The files were replaced meanwhile.")
+            try:
+                now = await asyncio.to_thread(self.library.digest, number)
+            except InputError as error:
+                raise ConflictError(f"The run can no longer be read: {error}.") from None
+            if asked.digest not in (None, now):
+                raise ConflictError("The run was changed meanwhile; look at it again.")
             change = await session.put(number, asked, asked.version)
             self._relabel()
             return change
@@ -312,17 +310,11 @@ class ViewSite:
         session, id = self.session, row.id
         return replace(shown, mine=session.choice(id), unanswered=session.unanswered(id))
 
-    def _shows_verdicts(self, id: str) -> bool:
-        return self.reveal in ("always", "verdicts") or self._shows_labels(id)
-
-    def _shows_labels(self, id: str) -> bool:
-        return self.reveal == "always" or (
-            self.reveal != "never" and self.session is not None and self.session.is_decided(id)
-        )
+    def _is_shown(self, id: str) -> bool:
+        """Returns whether what others say of a run is shown."""
+        return not self.blind or (self.session is not None and self.session.is_decided(id))
 
     def _judges(self) -> tuple[JudgeProgress, ...]:
-        if self.reveal == "never":
-            return ()
         judges = self.library.progress()
         return tuple(replace(judge, unscored={}) if self.blind else judge for judge in judges)
 
@@ -334,49 +326,52 @@ class ViewSite:
             return row
         mine = self.session.log.mine.get(row.id)
         row = replace(row, truth="" if mine is None else truth_outcome(mine.success))
-        if not self._shows_labels(row.id):  # an attempt was followed by others where it failed
-            keys = self.library.parts
-            parts = tuple(
-                None if key == "attempt" else part
-                for key, part in zip(keys, row.parts, strict=False)
-            )
-            row = replace(row, series=None, attempt=None, parts=parts, cause="")
-        if not self._shows_verdicts(row.id):
-            hidden = () if self.reveal == "never" else self.library.judges
-            row = judged_row(row, [replace(judge, verdicts={}) for judge in hidden])
-        return row
+        if self._is_shown(row.id):
+            return row
+        # An attempt was followed by others where it failed.
+        parts = tuple(
+            None if key == "attempt" else part
+            for key, part in zip(self.library.parts, row.parts, strict=False)
+        )
+        row = replace(row, series=None, attempt=None, parts=parts)
+        return judged_row(row, [replace(judge, verdicts={}) for judge in self.library.judges])
 
     def _shown_detail(self, id: str, shown: Detail) -> Detail:
-        if self.session is None or not self.blind:
+        if self.session is None or self._is_shown(id):
             return shown
         mine = self.session.log.annotator
-        if self._shows_labels(id):
-            others = any(label.annotator != mine for label in shown.labels)
-            if others or any(verdict is not None for verdict in shown.verdicts):
-                self.session.reveal(id)
-            return shown
         labels = tuple(label for label in shown.labels if label.annotator == mine)
-        verdicts = shown.verdicts
-        if not self._shows_verdicts(id):
-            verdicts = () if self.reveal == "never" else (None,) * len(verdicts)
-        # Metadata may hold the outcome, and checked claims are a judgement.
-        return replace(shown, labels=labels, verdicts=verdicts, notes="", claims=(), retry=None)
+        verdicts = (None,) * len(shown.verdicts)
+        # Metadata may hold the outcome.
+        return replace(shown, labels=labels, verdicts=verdicts, notes="", retry=None)
 
 
-async def _unbroken(reading: Coroutine[None, None, bool]) -> bool:
-    """Awaits what a thread reads, also when cancelled: the library is closed afterwards."""
-    task = asyncio.ensure_future(reading)
+async def _some(changes: Iterator[int]) -> bool:
+    """Reads for a moment in a thread; returns False if there is nothing more.
+
+    Also when cancelled, it waits until the thread has read: the library is closed afterwards. It
+    does not wait for a read that blocks, and neither does the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    read: asyncio.Future[bool] = loop.create_future()
+
+    def work() -> None:
+        end = time.monotonic() + _SLICE
+        found: Callable[[], object]
+        try:
+            more = any(time.monotonic() >= end for _ in changes)
+            found = partial(read.set_result, more)
+        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+            found = partial(read.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(found)
+
+    threading.Thread(target=work, daemon=True).start()
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(read)
     except asyncio.CancelledError:
-        await task
+        await asyncio.wait([read], timeout=_PATIENCE)
         raise
-
-
-def _some(changes: Iterator[int]) -> bool:
-    """Reads for a moment; returns False if there is nothing more."""
-    end = time.monotonic() + _SLICE
-    return any(time.monotonic() >= end for _ in changes)
 
 
 def _number(request: web.Request, name: str) -> int:

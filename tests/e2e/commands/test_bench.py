@@ -14,17 +14,15 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from prill.cli import main
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.config.registry import load_object
-from prill.emulators.miniwob.environment import MiniWobConfig
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.papers.bench.papers import list_tasks, read_paper
-from prill.papers.bench.run import BenchConfig, bench, choose
+from prill.papers.bench.run import BenchConfig, choose
 from prill.types import Trajectory
 from tests.support.commands.command import Prill, environment
 from tests.support.commands.reflexion_actors import COURSES
@@ -92,7 +90,7 @@ def rows(out: Path, kind: str) -> dict[str, dict[str, Any]]:
 def test_a_killed_run_plays_nothing_twice(played: Path) -> None:
     recorded = [
         item
-        for item in read_trajectories(played / "episodes" / "trajectories.jsonl")
+        for item in iter_trajectories(played / "episodes" / "trajectories.jsonl")
         if isinstance(item, Trajectory)
     ]
     attempts = Counter((str(one.task.site), one.metadata["attempt"]) for one in recorded)
@@ -119,7 +117,7 @@ def test_calls_of_both_processes_are_counted(played: Path) -> None:
     usage = json.loads((played / "results.json").read_bytes())["usage"]
     recorded = [
         item
-        for item in read_trajectories(played / "episodes" / "trajectories.jsonl")
+        for item in iter_trajectories(played / "episodes" / "trajectories.jsonl")
         if isinstance(item, Trajectory)
     ]
     # an action each, and a lesson after every failure
@@ -131,36 +129,6 @@ def test_calls_of_both_processes_are_counted(played: Path) -> None:
     )
     assert f"{calls} calls, {12 * calls} tokens" in (played / "results.md").read_text()
     assert (played / "results.svg").read_text().startswith("<svg")
-
-
-@pytest.mark.slow
-def test_python_finds_what_the_command_has_played(played: Path) -> None:
-    """The same run from a script: everything is there, so that nothing is played again."""
-    before = (played / "results.json").read_bytes()
-    with chdir(played.parent):
-        config = BenchConfig(
-            environment=MiniWobConfig(tasks=TASKS),
-            policy=ACTOR,
-            seeds=0,
-            trials=3,
-            output=played.relative_to(played.parent),
-        )
-        result = bench(config)
-    assert (
-        json.loads((played / "results.json").read_bytes())
-        == json.loads(before)
-        == json.loads(json.dumps(result.table()))
-    )
-    assert sorted(set(result.to_pandas().name)) == sorted(TASKS) and result.complete
-
-
-@pytest.mark.slow
-def test_another_number_of_trials_is_refused(played: Path, prill: Prill) -> None:
-    done = prill(*WORDS[:-1], played, "--trials", "2")
-    assert (
-        done.returncode == 2
-        and "contains a run with other settings (retries); choose another folder" in done.stderr
-    )
 
 
 @pytest.mark.slow
@@ -222,7 +190,7 @@ def chosen(*words: str) -> tuple[Played, list[str]]:
     config, _ = derived.read(rest)
     assert isinstance(config, BenchConfig)
     made, papers = choose(config)
-    return Played(made.place.tasks, str(made.seeds), made.trials or 0), [
+    return Played(made.spec.place.tasks, str(made.spec.seeds), made.trials or 0), [
         paper.title for paper in papers
     ]  # type: ignore[attr-defined]
 
@@ -241,12 +209,6 @@ def test_an_agent_of_a_paper_has_its_settings() -> None:
     assert (args.tasks, args.seeds, args.trials, papers) == ("click-link", "3", 2, ["SteP"])
 
 
-def test_the_desk_has_all_scenarios_for_anyone() -> None:
-    for agent in ("scripted", "step"):
-        args, papers = chosen("airline", "--policy", agent)
-        assert (args.tasks, args.seeds, args.trials, papers) == ("all", "0-19", 1, ["SteP"])
-
-
 def test_a_list_has_the_seeds_of_its_paper() -> None:
     args, papers = chosen("miniwob", "--policy", "react", "--tasks", "64")
     assert (len(args.tasks.split(",")), args.seeds, args.trials, papers) == (
@@ -263,85 +225,3 @@ def test_a_list_has_the_seeds_of_its_paper() -> None:
     )
     args, papers = chosen("miniwob", "--policy", "react", "--tasks", "click-link,click-tab")
     assert (args.seeds, len(papers)) == ("0-4", 4)
-
-
-def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
-    args, papers = chosen("webarena", "--policy", "step")
-    assert (args.tasks, args.seeds, papers) == ("all", "0", ["SteP"])
-    assert chosen("webarena", "--policy", "step", "--shop")[1] == []
-    assert chosen("webarena", "--policy", "step", "--configs", "own.json")[1] == []
-    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--baselines", "none")[1] == []
-    own = tmp_path / "own.json"
-    own.write_bytes(
-        msgspec.json.encode({**msgspec.to_builtins(read_paper("step")), "title": "own"})
-    )
-    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--baselines", f"synapse,{own}")[
-        1
-    ] == ["Synapse", "own"]
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("miniwob", "--tasks", "43"), "policy is missing"),
-        (
-            ("miniwob", "--policy", "react"),
-            "tasks is missing; react is not a paper's agent, so give a list (45, 43, 64), "
-            "tasks, or all (--tasks)",
-        ),
-        (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: unknown task 44"),
-        (
-            ("miniwob", "--policy", "react", "--tasks", "45", "--baselines", "stepp"),
-            "unknown figures 'stepp'",
-        ),
-        (
-            ("miniwob", "--policy", "react", "--tasks", "45", "--baselines", "step-webarena"),
-            "are for webarena, not for miniwob",
-        ),
-        (
-            ("miniwob", "--policy", "scripted", "--tasks", "click-link", "--trials", "2"),
-            "does not accept lessons",
-        ),
-        (
-            ("miniwob", "--policy", "react", "--tasks", "45", "--lessons.model", "M"),
-            "there are no lessons with one trial; give more trials (--lessons.model, --trials)",
-        ),
-        (
-            ("webarena", "--policy", "scripted", "--shop", "--oracle", "none"),
-            "there is no oracle whose labels could decide",
-        ),
-        (
-            ("web", "--policy", "scripted", "--goal", "x"),
-            "environment web: expected one of miniwob, webarena,",
-        ),
-        (
-            ("mind2web", "--policy", "scripted", "--recordings", "x.jsonl", "--trials", "2"),
-            "trials: recorded steps can only be played once",
-        ),
-    ],
-)
-def test_bad_usage_is_one_clear_error(prill: Prill, words: tuple[str, ...], problem: str) -> None:
-    done = prill(
-        "papers",
-        "bench",
-        *words,
-        "--model" if "react" in words else "--json",
-        *(["m"] if "react" in words else []),
-        "-o",
-        "out",
-    )
-    assert done.returncode == 2 and problem in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("name", ["results.md", "results.json", "results.svg"])
-def test_tables_that_cannot_be_written_are_told_first(
-    name: str, prill: Prill, tmp_path: Path
-) -> None:
-    """Before anything is played, whatever stands in their place."""
-    (tmp_path / "out" / name).mkdir(parents=True)
-    done = prill(
-        "papers", "bench", "miniwob", "--policy", "scripted", "--tasks", "click-link", "-o", "out"
-    )
-    assert done.returncode == 2 and f"{name}: cannot be written: it is a directory" in done.stderr
-    assert not (tmp_path / "out/episodes").exists()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.io.store import read_trajectories
+from prill.io.store import iter_trajectories
 from prill.types import Trajectory
 
 STUDY = """
@@ -73,16 +73,7 @@ def test_screen_over_a_tiny_vision_model_is_taught(
     model = tiny_model("qwen3_vl")
     (tmp_path / "study.toml").write_text(STUDY.format(model=model))
     assert (
-        main(
-            [
-                "refine",
-                "filtered-bc",
-                str(tmp_path / "study.toml"),
-                "-o",
-                str(tmp_path / "out"),
-                "--json",
-            ]
-        )
+        main(["filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), "--json"])
         == 0
     )
     results = json.loads(capsys.readouterr().out)
@@ -101,7 +92,7 @@ def test_screen_over_a_tiny_vision_model_is_taught(
     agents = [
         {
             run.agent
-            for run in read_trajectories(folder / "trajectories.jsonl")
+            for run in iter_trajectories(folder / "trajectories.jsonl")
             if isinstance(run, Trajectory)
         }
         for folder in (tmp_path / "out/base/attempts", done / "evaluation")

@@ -1,4 +1,4 @@
-"""`prill reflexion` on a phone, and `prill check-sites` on real sites."""
+"""`prill reflexion` on a phone, and `prill devices --environment webarena` on real sites."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.shop import Shop, shop_configs
-from prill.refine.outcomes import read_results
+from prill.io.retries import read_results
 from prill.types import LabelRecord
 from prill.ui.view.label_log import LabelLog
 from tests.support.android import FakeAdb
@@ -82,10 +82,17 @@ def test_phone_is_tried_again_with_a_lesson(
     assert [attempt.truth for attempt in read_results("out").tasks[0].attempts] == [False, True]
 
 
+def test_scripts_are_no_learners(prill: Prill) -> None:
+    words = ("webarena", "--shop", "--tasks", "1001", "--policy", "scripted")
+    refused = prill("reflexion", *words, "--judge", "self-report", "-o", "out")
+    assert refused.returncode == 2
+    assert "does not accept lessons" in refused.stderr and "Traceback" not in refused.stderr
+
+
 @pytest.mark.usefixtures("chromium")
 def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "tasks.json").write_bytes(shop_configs())
-    command = ("check-sites", "--configs", "tasks.json")
+    command = ("devices", "--environment", "webarena", "--configs", "tasks.json")
     with Shop() as shop:
         whole = prill(*command, "--reset", shop.reset_url, **shop.environ)
         assert whole.returncode == 3, "the shop has no map"
@@ -96,6 +103,12 @@ def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
         wrong = prill(
             *command,
             **{**shop.environ, "REDDIT_PASSWORD": "S3CRET", "GITLAB": "http://127.0.0.1:9"},
+        )
+        # a command that resets what it is told, as the guide writes it
+        selective = """test -n "$PRILL_SITES"; echo "$PRILL_TASK,$PRILL_SITES" >>told"""
+        prill(*command, "--reset", selective, "--reset-timeout", "5", **shop.environ)
+        assert (tmp_path / "told").read_text().splitlines()[0] == (
+            ",gitlab,reddit,shopping,shopping_admin"
         )
     assert "missing login at reddit: " in wrong.stdout and "rejects the account" in wrong.stdout
     assert "missing login at gitlab: " in wrong.stdout

@@ -5,12 +5,8 @@ the judges, without the code that makes them.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import chdir
@@ -22,12 +18,11 @@ from typing import NamedTuple
 import pytest
 
 from prill.cli import main
-from prill.io.store import read_labels, read_verdicts
-from prill.refine.outcomes import OutcomeTable, ReflexionResults, read_results
-from prill.refine.simulation import RecordedTruths, SimulationSpec, judge_from_verdicts, simulate
-from tests.support.commands.command import Prill, environment
+from prill.io.retries import OutcomeTable, ReflexionResults, read_results
+from prill.io.store import read_labels
+from tests.support.commands.command import environment
 from tests.support.commands.reflexion_actors import COURSES, MINIWOB, SHOP
-from tests.support.paths import ROOT, SUPPORT
+from tests.support.paths import SUPPORT
 
 ACTORS = SUPPORT / "commands/reflexion_actors.py"
 ATTEMPTS = 3
@@ -215,23 +210,6 @@ def end(task: str, attempts: Sequence[Made]) -> str:
 
 
 @pytest.mark.slow
-def test_oracle_solves_what_can_be_solved(place: Place) -> None:
-    # 2 go right at once, 14 with the first lesson, 2 with the second, 2 never: 2 x 1 + 14 x 2 + 2 x
-    # 3 + 3 + 2 attempts.
-    for name in ("oracle", "perfect"):
-        table = place.table(name)
-        assert [row.solved for row in table.rows] == [2, 16, 18]
-        assert (table.gained, table.lost_to_false_negatives, table.kept_by_false_positives) == (
-            16,
-            0,
-            0,
-        )
-        assert table.ended == {"accepted": 18, "attempts": 1, "repeated_lesson": 1}
-        assert table.played + table.reused == 41
-    assert place.table("oracle").played == 41
-
-
-@pytest.mark.slow
 def test_keep_best_loses_nothing_to_them(place: Place) -> None:
     plain, best = place.table("losing"), place.table("losing, keep best")
     assert plain.lost_to_false_negatives > 0 == best.lost_to_false_negatives
@@ -241,14 +219,6 @@ def test_keep_best_loses_nothing_to_them(place: Place) -> None:
             any(made.truth for made in attempts[: retries + 1]) for attempts in hand
         )
     assert best.rows[-1].solved == plain.rows[-1].solved + plain.lost_to_false_negatives
-
-
-@pytest.mark.slow
-def test_execution_only_where_verdicts_differ(place: Place) -> None:
-    attempts = {name: sum(map(len, place.by_hand(name).values())) for name in RUNS}
-    assert place.table("losing").played == attempts["losing"] - attempts["oracle"]
-    for name in ("losing, keep best", "perfect", "content", "unsure"):
-        assert (place.table(name).played, place.table(name).reused) == (0, attempts[name])
 
 
 @pytest.mark.slow
@@ -267,75 +237,4 @@ def test_calls_are_counted_by_hand(place: Place) -> None:
     )
 
 
-# Simulated
-
-
-@pytest.mark.slow
-def test_simulation_of_oracle_is_the_run(place: Place, prill: Prill, tmp_path: Path) -> None:
-    done = prill(
-        "simulate-retries", "--recorded", place.folder / "oracle", "--false-positives", 0, "--false-negatives", 0,  # noqa: E501
-        "--attempts", ATTEMPTS, "--runs", 40, "-o", "sim",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    outcomes = json.loads((tmp_path / "sim" / "simulation.json").read_text())["outcomes"]
-    for way in ("plain", "keep best", "perfect judge"):
-        assert [row["success"] for row in outcomes[way]] == pytest.approx(
-            [2 / 20, 16 / 20, 18 / 20]
-        )
-        assert all(row["low"] == row["high"] for row in outcomes[way])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["losing", "losing, keep best", "perfect", "content", "unsure"])
-def test_run_is_within_simulated_band(place: Place, name: str) -> None:
-    folder = place.folder / name
-    truth = {label.id: label.success for label in read_labels(folder / "labels.jsonl")}
-    judge = judge_from_verdicts(list(read_verdicts(folder / "verdicts.jsonl")), truth)
-    recorded = [
-        RecordedTruths([letter == "S" for letter in COURSES[task]], in_order=True)
-        for task in place.tasks
-    ]
-    way = "keep best" if name.endswith("keep best") else "plain"
-    outcomes = simulate(SimulationSpec(attempts=ATTEMPTS, runs=400), judge, recorded)[way]
-    for outcome, row in zip(outcomes, place.table(name).rows, strict=True):
-        assert outcome.low <= row.solved / 20 <= outcome.high, (outcome, row)
-    assert outcomes[0].low == outcomes[0].high == 2 / 20
-
-
 # Killed
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("chromium")
-def test_killed_chromium_runs_end_alike(prill: Prill, tmp_path: Path) -> None:
-    """Killed while it plays, judges, plays again and reflects, the same run each time; then let
-    through.
-    """
-    words = [
-        "reflexion",
-        "miniwob",
-        "--tasks",
-        "click-test-2,click-link,click-button",
-        "--attempts",
-        str(ATTEMPTS),
-    ]
-    words += ["--policy", f"{ACTORS}:Actor", "--judge", f"{ACTORS}:Umpire", "-o"]
-    for dies_at in ("play 2", "judge 3", "reflect 3", "play 2"):
-        killed = subprocess.run(
-            [sys.executable, "-m", "prill", *words, "out"],
-            cwd=tmp_path,
-            env={**environment(), "DIES_AT": dies_at, "PYTHONPATH": str(ROOT)},
-            check=False,
-            capture_output=True,
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert prill(*words, "out").returncode == prill(*words, "undisturbed").returncode == 0
-    out, undisturbed = tmp_path / "out", tmp_path / "undisturbed"
-    assert (out / "results.json").read_bytes() == (undisturbed / "results.json").read_bytes()
-    for name in ("trajectories.jsonl", "verdicts.jsonl", "lessons.jsonl", "labels.jsonl"):
-        ids = [
-            [json.loads(line)["id"] for line in (folder / name).read_text().splitlines()]
-            for folder in (out, undisturbed)
-        ]
-        assert sorted(ids[0]) == sorted(ids[1]) and len(set(ids[0])) == len(ids[0]), name
-    assert [len(task.attempts) for task in read_results(out).tasks] == [2, 2, 2]

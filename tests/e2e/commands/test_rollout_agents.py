@@ -12,13 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from prill.emulators.webarena.config import WebArenaConfig
-from prill.emulators.webarena.sites import PUBLIC
 from prill.evaluators.evidence import action_text
-from prill.io.store import read_labels, read_trajectories, read_verdicts
-from prill.policies.react import React
-from prill.runs.rollout.cases import Case
-from prill.runs.rollout.policies import plan_policy
+from prill.io.store import iter_trajectories, read_labels, read_verdicts
 from prill.types import Trajectory, Verdict
 from tests.support.android import FakeAdb
 from tests.support.commands.endpoint import Endpoint
@@ -48,7 +43,7 @@ def recorded(out: Path) -> dict[str, Trajectory]:
     """What was recorded, by the name of the task."""
     items = [
         item
-        for item in read_trajectories(out / "trajectories.jsonl")
+        for item in iter_trajectories(out / "trajectories.jsonl")
         if isinstance(item, Trajectory)
     ]
     return {item.task.site or item.task.id: item for item in items}
@@ -178,40 +173,6 @@ def test_cogagent_taps_where_it_says(prill: Prill, tmp_path: Path, fake_adb: Fak
     assert (kept.agent, kept.answer, kept.metadata["ended_by"]) == ("cogagent/m", None, "agent")
 
 
-def test_autoui_swaps_points_and_gives_up(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
-    decision = (
-        'Action Decision: "action_type": "{}", "touch_point": "{}", "lift_point": "{}", '
-        '"typed_text": ""'
-    )
-    replies = in_order(
-        decision.format("DUAL_POINT", "[0.2000, 0.1700]", "[0.2000, 0.1700]"),
-        decision.format("DUAL_POINT", "[0.8000, 0.5000]", "[0.2000, 0.5000]"),
-        decision.format("STATUS_TASK_IMPOSSIBLE", "[-1.0, -1.0]", "[-1.0, -1.0]"),
-    )
-    with Endpoint(replies) as endpoint:
-        words = (
-            "--goal",
-            "Turn on 6G",
-            "--policy",
-            "autoui",
-            "--adb-port",
-            fake_adb.port,
-            *endpoint.words,
-        )
-        done = prill("rollout", "android", *words, "-o", "out")
-    assert done.returncode == 0, done.stderr
-    screen = fake_adb.phone().screen
-    assert (screen.page, screen.offset > 0) == ("settings", True)
-    (kept,) = recorded(tmp_path / "out").values()
-    assert texts(kept) == [
-        "tap at (0.17, 0.20)",
-        "swipe on screen at (0.50, 0.80) to (0.50, 0.20)",
-        "Action Type: TaskImpossible",
-    ]
-    assert (kept.answer, kept.error, kept.metadata["ended_by"]) == (None, None, "agent")
-    assert len(endpoint.pictures) == 3
-
-
 def test_refused_key_keeps_what_is_finished(
     prill: Prill, tmp_path: Path, fake_adb: FakeAdb
 ) -> None:
@@ -248,109 +209,3 @@ def test_refused_key_keeps_what_is_finished(
     assert (kept.task.id, kept.answer) == ("first", "10 results")
     assert kept.steps[-1].observation.text is not None
     assert "Results for cafe" in kept.steps[-1].observation.text
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (
-            ("miniwob", "--tasks", "click-link", "--text", "html", "--model", "m"),
-            "leave it out (--text)",
-        ),
-        (("android", "--goal", "x"), "model is missing"),
-        (
-            ("android", "--goal", "x", "--model", "local:/nowhere"),
-            "/nowhere: not a model folder",
-        ),
-    ],
-)
-def test_react_errors_are_one_line(prill: Prill, words: tuple[str, ...], problem: str) -> None:
-    done = prill("rollout", *words, "--policy", "react", "-o", "out")
-    assert (done.returncode, done.stderr.count("\n"), problem in done.stderr) == (2, 1, True)
-
-
-def test_react_is_told_webarenas_sites(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PUBLIC:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(f"WA_{name}", raising=False)
-    monkeypatch.setenv("WA_MAP", "http://10.0.0.1:3000")
-    monkeypatch.setenv("HOMEPAGE", "http://10.0.0.1:4399")
-    model = {"name": "m", "base_url": "http://127.0.0.1:1"}
-    policy = plan_policy("react", WebArenaConfig(tasks=0), model=model).make(Case("0"))
-    assert isinstance(policy, React)
-    assert policy.spec.sites == (
-        "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords "
-        "at http://homepage.com/password.html)"
-    )
-
-
-def test_temperature_draws_by_attempt(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
-    with Endpoint(lambda turn: acting("stop [done]")) as endpoint:
-        words = (
-            "--goal",
-            "Turn on 6G",
-            "--policy",
-            "react",
-            "--adb-port",
-            fake_adb.port,
-            "--attempts",
-            2,
-            *endpoint.words,
-        )
-        assert (
-            prill(
-                "rollout", "android", *words, "--temperature", 1.5, "--max-tokens", 99, "-o", "out"
-            ).returncode
-            == 0
-        )
-        assert prill("rollout", "android", *words, "-o", "out").returncode == 0
-    drawn = [
-        (body["temperature"], body.get("seed"), next(v for k, v in body.items() if "tokens" in k))
-        for body in endpoint.bodies
-    ]
-    assert (drawn[0][0], drawn[0][2], drawn[1][0], drawn[2][0], drawn[2][2]) == (
-        1.5,
-        99,
-        1.5,
-        0.0,
-        384,
-    )
-    assert drawn[0][1] != drawn[1][1]
-    assert len(recorded_all(tmp_path / "out")) == 4
-
-
-def test_options_reach_policy_and_phone(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
-    replies = in_order("hm", acting("stop [done]"))
-    with Endpoint(replies) as endpoint:
-        words = (
-            "--goal",
-            "Turn on 6G",
-            "--policy",
-            "react",
-            "--adb-port",
-            fake_adb.port,
-            *endpoint.words,
-        )
-        options = ("--policy.attempts", 2, "--lessons", '["use the search"]', "--settle-gap", 0)
-        refused = prill(
-            "rollout", "android", *words, *options, "--settle-timeout", "no", "-o", "out"
-        )
-        assert (refused.returncode, "settle-timeout: Expected `float`" in refused.stderr) == (
-            2,
-            True,
-        )
-        done = prill("rollout", "android", *words, *options, "-o", "out")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"MEMORY:\n\[memory \w+\]\nuse the search\n", endpoint.turns[0])
-    (kept,) = recorded(tmp_path / "out").values()
-    assert [step.action.kind for step in kept.steps] == ["stop"], (
-        "the second attempt of the same turn"
-    )
-
-
-def recorded_all(out: Path) -> list[str]:
-    return [
-        item.id
-        for item in read_trajectories(out / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.android.adb import AdbPhone
-from prill.io.store import read_labels, read_trajectories
+from prill.io.store import iter_trajectories, read_labels
 from prill.types import Trajectory
 from tests.support.android import FakeAdb
 
@@ -24,7 +24,7 @@ Prill = Callable[..., subprocess.CompletedProcess[str]]
 def recorded(out: Path) -> list[Trajectory]:
     path = out / "trajectories.jsonl"
     return (
-        [item for item in read_trajectories(path) if isinstance(item, Trajectory)]
+        [item for item in iter_trajectories(path) if isinstance(item, Trajectory)]
         if path.exists()
         else []
     )
@@ -74,33 +74,6 @@ def test_killed_run_is_taken_up(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.usefixtures("chromium")
-def test_dead_pages_cost_their_episodes_only(prill: Prill, tmp_path: Path) -> None:
-    by_hand(tmp_path)
-    # Port 1 is one that browsers refuse to ask.
-    tasks = [
-        {"id": f"gone{i}", "goal": "Open a", "start_url": "http://127.0.0.1:1/"} for i in range(3)
-    ]
-    tasks.append({"id": "a", "goal": "Open a", "start_url": "data:text/html,<p>here</p>"})
-    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    words = (
-        "--tasks",
-        tmp_path / "tasks.jsonl",
-        "--policy",
-        "replay",
-        "--replay",
-        tmp_path / "by-hand.jsonl",
-    )
-    done = prill("rollout", "web", *words, "-o", tmp_path / "out", "--json")
-    assert (
-        done.returncode,
-        json.loads(done.stdout)["undecided"],
-        json.loads(done.stdout)["broken"],
-    ) == (3, 1, 3), done.stderr
-    assert "last error: the start page http://127.0.0.1:1/ cannot be opened" in done.stderr
-    assert [t.task.id for t in recorded(tmp_path / "out") if t.error is None] == ["a"]
-
-
 def by_hand(tmp_path: Path) -> Path:
     steps = [
         {
@@ -128,7 +101,7 @@ def test_two_phones_share_the_tasks(prill: Prill, tmp_path: Path) -> None:
     words = (
         "--policy",
         "replay",
-        "--replay",
+        "--policy.trajectories",
         by_hand(tmp_path),
         "--tasks",
         tmp_path / "tasks.jsonl",
@@ -165,7 +138,7 @@ def test_no_working_phone_ends_the_run(
     words = (
         "--policy",
         "replay",
-        "--replay",
+        "--policy.trajectories",
         by_hand(tmp_path),
         "--tasks",
         tmp_path / "tasks.jsonl",
@@ -179,101 +152,12 @@ def test_no_working_phone_ends_the_run(
     assert all(t.error for t in recorded(tmp_path / "out"))
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (
-            ("web", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl"),
-            "start_url is missing",
-        ),
-        (
-            ("web", "--policy", "replay", "--replay", "by-hand.jsonl"),
-            "give either tasks or goal (--tasks, --goal)",
-        ),
-        (
-            ("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"),
-            "neither a file nor a task list",
-        ),
-        (("android", "--goal", "x"), "policy is missing; choose from react"),
-        (
-            ("android", "--goal", "x", "--policy", "scripted"),
-            "only solves MiniWoB++, the airline and the local shop",
-        ),
-        (
-            (
-                "ios",
-                "--goal",
-                "x",
-                "--policy",
-                "replay",
-                "--replay",
-                "by-hand.jsonl",
-                "--companion",
-                "/nowhere",
-            ),
-            "/nowhere",
-        ),
-        (
-            ("webarena", "--shop", "--reset", "x", "--policy", "scripted"),
-            "shop has its own tasks and resets itself",
-        ),
-        (
-            ("webarena", "--shop", "--tasks", "1", "--policy", "scripted"),
-            "unknown task 1; expected one of 25",
-        ),
-        (
-            (
-                "webarena",
-                "--shop",
-                "--tasks",
-                "all",
-                "--policy",
-                "scripted",
-                "--behaviour",
-                "no-submit",
-            ),
-            "there are solve and",
-        ),
-        (
-            ("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"),
-            "expected a size such as",
-        ),
-    ],
-)
-def test_impossible_runs_are_one_error(
-    prill: Prill, tmp_path: Path, words: tuple[str, ...], problem: str
-) -> None:
-    by_hand(tmp_path)
-    done = prill("rollout", *words, "-o", "out")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert problem in done.stderr
-
-
-def test_site_without_address_is_named(prill: Prill, tmp_path: Path) -> None:
-    configs = tmp_path / "tasks.json"
-    from prill.emulators.shop import shop_configs
-
-    configs.write_bytes(shop_configs())
-    words = (
-        "--configs",
-        configs,
-        "--tasks",
-        "1001",
-        "--policy",
-        "replay",
-        "--replay",
-        by_hand(tmp_path),
-    )
-    done = prill("rollout", "webarena", *words, "-o", "out", SHOPPING="", WA_SHOPPING="")
-    assert (done.returncode, "SHOPPING is not set" in done.stderr) == (2, True)
-
-
 def test_devices_says_what_is_missing(prill: Prill) -> None:
     done = prill("devices", "ios", "web")
     assert done.returncode == 0
     assert done.stdout.startswith("ios\n")
     assert "idb client" in done.stdout and "Chromium" in done.stdout
     told = json.loads(prill("devices", "--json").stdout)
-    assert list(told) == ["web", "android", "ios"]
+    assert list(told) == ["web", "android", "ios", "sites"]
     assert all(tool["found"] or tool["get"] for tools in told.values() for tool in tools)
     assert prill("devices", "windows").returncode == 2

@@ -10,11 +10,8 @@ import pytest
 
 from prill.config.values import config_options
 from prill.emulators.settings import EnvironmentConfig
-from prill.papers import StructuredSpec
-from prill.papers.bench.figures import BenchRun, BenchTrial, make_bench
-from prill.papers.bench.tables import bench_text, summary_text
+from prill.episodes.episodes import EpisodesConfig, RolloutSession, session
 from prill.papers.replies import read_toml
-from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session
 from prill.testing import ScriptedModel
 from tests.support.chromium import need_chromium
 
@@ -24,8 +21,8 @@ MODEL = ScriptedModel([])
 
 async def made(tmp_path: Path, environment: Any, policy: str, **given: Any) -> RolloutSession:
     need_chromium("miniwob")
-    config = EpisodesConfig(environment=environment, policy=policy, model=MODEL, **given)
-    async with session(config, tmp_path, planned=True) as open_session:
+    config = EpisodesConfig(environment=environment, model=MODEL, **given)
+    async with session(config, tmp_path, policy=policy, planned=True) as open_session:
         return open_session
 
 
@@ -85,15 +82,6 @@ async def test_an_agent_plays_as_its_paper_does(
     assert (run.early_stop is not None, run.max_steps) == (held["early_stop"], held["max_steps"])
 
 
-async def test_the_environment_has_them(tmp_path: Path) -> None:
-    run = await made(tmp_path, {"name": "webarena", "shop": True, "tasks": "1001"}, "step")
-    assert run.setting.fingerprint["viewport"] == (1920, 1080)
-    run = await made(tmp_path, {"name": "webarena", "shop": True, "tasks": "1001"}, "react")
-    assert run.setting.fingerprint["viewport"] == (1280, 720)
-    run = await made(tmp_path, {"name": "miniwob", "tasks": "click-link"}, "structured-reflection")
-    assert run.setting.fingerprint["boxes"] == "true"
-
-
 async def test_what_a_run_says_wins(tmp_path: Path) -> None:
     place = {"name": "miniwob", "tasks": "click-link", "boxes": False}
     run = await made(tmp_path, place, "structured-reflection", early_stop=True, max_steps=7)
@@ -101,28 +89,3 @@ async def test_what_a_run_says_wins(tmp_path: Path) -> None:
     assert run.early_stop is not None
     place = {"name": "webarena", "shop": True, "tasks": "1001", "viewport": "800x600"}
     assert (await made(tmp_path, place, "step")).settings["viewport"] == "800x600"
-
-
-async def test_the_plan_tells_them(tmp_path: Path) -> None:
-    run = await made(tmp_path, {"name": "webarena", "shop": True, "tasks": "1001"}, "step")
-    assert (
-        EpisodePlan.of(run)
-        .line()
-        .endswith("at most 21 actions each, early_stop off, viewport 1920x1080")
-    )
-
-
-def test_a_plan_of_twelve_actions_is_no_failure() -> None:
-    assert StructuredSpec().stage_steps >= 12
-
-
-def test_tables_tell_what_held() -> None:
-    settings = {
-        "in_force": {"early_stop": False, "viewport": "1920x1080"},
-        "options": {"reasoning": "false"},
-    }
-    runs = [BenchRun(task="a", seed=0, trials=(BenchTrial(success=True),))]
-    bench = make_bench(runs, benchmark="webarena", agent="step", settings=settings)
-    told = "Settings: early_stop off, viewport 1920x1080; Options of the agent: reasoning false."
-    assert told in bench_text(bench) and told in summary_text(bench)
-    assert "Settings" not in bench_text(make_bench(runs, benchmark="webarena", agent="mine"))

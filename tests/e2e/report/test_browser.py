@@ -6,18 +6,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
 
-from prill.captioner.recorded import GivenCaption
 from prill.emulators.browser.chromium import Chromium
-from prill.evaluators.outcome import CaptionJudge, ModularSpec
-from prill.evaluators.steps import StepJudge, StepsSpec
-from prill.io.store import BadLine
-from prill.testing import ScriptedModel
-from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
     Citation,
@@ -31,7 +24,6 @@ from prill.types import (
     StepLabel,
     StepVerdict,
     Task,
-    Trajectory,
     Usage,
     Verdict,
 )
@@ -119,6 +111,31 @@ def page(tmp_path: Path) -> Path:
 
 
 @browsed
+@pytest.mark.parametrize("width", [1280, 400])
+async def test_first_screen_shows_a_judged_run_with_its_action(
+    reader: Reader, tmp_path: Path, width: int
+) -> None:
+    shot = picture(tmp_path / "shots", "s.png")
+    tap = Step(Observation(shot), Action("click", "button", point=(0.5, 0.5)))
+    items = [trajectory(id, [tap], final=Observation(shot)) for id in TRUTH]
+    write_report(tmp_path / "r.html", items, judges(), labels())
+    await reader.page.set_viewport_size({"width": width, "height": 800})
+    browser = await reader.opens(tmp_path / "r.html", "#summary")
+    ring = browser.locator("#example .example-picture img ~ .overlay circle.tap")
+    await ring.wait_for()
+    box = await ring.bounding_box()
+    assert box is not None and box["y"] + box["height"] < 800 and box["x"] < width
+    words = " ".join((await browser.locator("#example").inner_text()).split())
+    assert words == (
+        "One judged run: d Find the ddd entry Step 1 of 1: button "
+        "first ✗ Failure · label ✗ Failure first: because d"
+    )
+    await browser.locator("#example a").click()
+    await browser.locator("#stage").wait_for()
+    assert not reader.complaints
+
+
+@browsed
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
@@ -183,47 +200,24 @@ async def test_arrows_walk_the_steps(reader: Reader, tmp_path: Path) -> None:
     items = [trajectory(id, states(tmp_path / "i", 3)) for id in "ab"]
     write_report(tmp_path / "r.html", items)
     browser = await reader.opens(tmp_path / "r.html")
-    places = []
-    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft"):
+    places = [await browser.locator("#stage strong").inner_text()]
+    for key in ("ArrowRight", "ArrowLeft", "Home", "ArrowLeft", "End", "Home", "ArrowRight"):
         await browser.keyboard.press(key)
         places.append(await browser.locator("#stage strong").inner_text())
-    assert places == ["Step 2 of 3", "Step 3 of 3", "Step 3 of 3", "Step 2 of 3"]
+    assert places == [f"Step {number} of 3" for number in (3, 3, 2, 1, 1, 3, 1, 2)]
     assert (await address(browser)).endswith("#t=a&step=2")
     assert await browser.locator(".card[aria-current=true]").get_attribute("id") == "card-1"
     await browser.reload()
     assert await browser.locator("#stage strong").inner_text() == "Step 2 of 3"
     await browser.keyboard.press("j")
     assert (await address(browser)).endswith("#t=b")
-    assert await browser.locator("#stage strong").inner_text() == "Step 1 of 3"
-    await browser.locator("#card-2").click(position={"x": 300, "y": 12})
     assert await browser.locator("#stage strong").inner_text() == "Step 3 of 3"
-
-
-@browsed
-async def test_step_tells_all_that_was_done(reader: Reader, tmp_path: Path) -> None:
-    action = Action("type", text="types", target="box 'Name'", value="Ann")
-    state = Observation(
-        screenshot=picture(tmp_path / "i", "s.png"), text="Your name?", url="http://shop/name"
-    )
-    steps = (StepVerdict(0, "away", -0.5, "the wrong box"),)
-    own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps)})]
-    write_report(
-        tmp_path / "r.html", [trajectory("a", [Step(state, action, "I write my name")])], own
-    )
-    browser = await reader.opens(tmp_path / "r.html")
-    text = await browser.locator("#card-0").inner_text()
-    for words in (
-        "types",
-        "target box 'Name'",
-        "value Ann",
-        "I write my name",
-        "http://shop/name",
-        "away first, reward −0.5",
-    ):
-        assert words in text, words
-    assert ("the wrong box" in text, "Your name?" in text) == (True, False)
-    await browser.locator("#card-0 summary", has_text="Page text").click()
-    assert "Your name?" in await browser.locator("#card-0").inner_text()
+    await browser.locator("#card-0").click(position={"x": 300, "y": 12})
+    assert await browser.locator("#stage strong").inner_text() == "Step 1 of 3"
+    await browser.reload()
+    assert await browser.locator("#stage strong").inner_text() == "Step 1 of 3"
+    await browser.keyboard.press("End")
+    assert (await address(browser)).endswith("#t=b")
 
 
 @browsed
@@ -244,6 +238,25 @@ async def test_link_reproduces_the_view(reader: Reader, page: Path) -> None:
     assert await browser.locator("#filter-verdict").input_value() == "success"
     assert await browser.locator("#search").input_value() == "the"
     assert reader.complaints == []
+
+
+@browsed
+async def test_headings_of_the_list_never_overlap(reader: Reader, tmp_path: Path) -> None:
+    verdicts = {
+        id: replace(verdict(id, True), usage=Usage(calls=1, prompt_tokens=123_456_789, usd=None))
+        for id in TRUTH
+    }
+    many = [Judge(f"judge {i}", FIRST, verdicts) for i in range(12)]
+    write_report(tmp_path / "r.html", list(map(trajectory, TRUTH)), many, labels())
+    for link in ("#t=a", "#t=a&columns=reason,site,agent,steps,cost"):
+        browser = await reader.opens(tmp_path / "r.html", link)
+        for by in await browser.locator("#heads button").evaluate_all(
+            "(heads) => heads.map((head) => head.dataset.by)"
+        ):
+            await browser.locator(f'#heads [data-by="{by}"]').click()
+            wide = await browser.evaluate("""[...document.querySelectorAll("#heads button")].filter(
+                (one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)""")
+            assert wide == [], (link, by)
 
 
 @browsed
@@ -268,22 +281,7 @@ async def test_back_leads_to_the_view_before(reader: Reader, page: Path) -> None
 
 
 @browsed
-async def test_column_heads_sort_the_list(reader: Reader, page: Path) -> None:
-    browser = await reader.opens(page)
-    orders = []
-    for by in ("label", "0", "0", "0"):
-        await browser.locator(f'#heads [data-by="{by}"]').click()
-        orders.append("".join(await reader.listed()))
-    # Labels: success a, c, e; failure b, d; undecided f. The first judge: success a, b, f; failure
-    # c, d; unscored e.
-    assert orders == ["acebdf", "abfcde", "ecdabf", "abcdef"]
-    assert await browser.locator('[data-id="e"] .cell').all_inner_texts() == ["✓", "–", "✓\n.90"]
-
-
-@browsed
-async def test_costs_and_causes_are_shown_sorted_and_filtered(
-    reader: Reader, tmp_path: Path
-) -> None:
+async def test_costs_are_shown_sorted_and_filtered(reader: Reader, tmp_path: Path) -> None:
     """What is unknown stands last in either order, and in no part of the costs."""
     usages = [Usage(calls=1, usd=usd) for usd in (0.02, 0.3, 0.0)]
     usages += [Usage(calls=1, prompt_tokens=1500, usd=None), Usage(), Usage(calls=1, usd=0.0041)]
@@ -296,60 +294,25 @@ async def test_costs_and_causes_are_shown_sorted_and_filtered(
         for id in "abcdef"
     ]
     write_report(tmp_path / "r.html", items, [Judge("first", FIRST, verdicts)])
-    browser = await reader.opens(tmp_path / "r.html", "#t=a&columns=cost,cause")
+    browser = await reader.opens(tmp_path / "r.html", "#t=a&columns=cost")
     shown = await browser.locator(".line .more.cost").all_inner_texts()
     assert shown == ["$0.020", "$0.30", "$0.00", "1,500 tokens", "—", "$0.0041"]
     orders = []
-    for by in ("cost", "cost", "cause"):
+    for by in ("cost", "cost"):
         await browser.locator(f'#heads [data-by="{by}"]').click()
         orders.append("".join(await reader.listed()))
-    assert orders == ["dcfabe", "bafcde", "cbdefa"]
+    assert orders == ["dcfabe", "bafcde"]
     found = {}
-    for filter in ("cost", "cause"):
-        options = await browser.locator(f"#filter-{filter} option").all()
-        for value in [await one.get_attribute("value") or "" for one in options]:
-            await reader.goes(f"#t=&{filter}={value}")
-            found[value] = "".join(await reader.listed())
-    assert found == {
-        "": "abcdef",
-        "most": "b",
-        "upper": "ab",
-        "lower": "cf",
-        "unknown": "e",
-        "(none)": "a",
-        "a captcha at the end": "c",
-        "no cause found": "bdef",
-    }
+    options = await browser.locator("#filter-cost option").all()
+    for value in [await one.get_attribute("value") or "" for one in options]:
+        await reader.goes(f"#t=&cost={value}")
+        found[value] = "".join(await reader.listed())
+    assert found == {"": "abcdef", "most": "b", "upper": "ab", "lower": "cf", "unknown": "e"}
+    await browser.keyboard.press("s")
+    await browser.locator(".cause summary", has_text="1 × a captcha at the end").click()
+    await browser.locator(".cause a", has_text="final state").click()
+    await reader.sees("!document.getElementById('browse').hidden")
     assert not reader.complaints
-
-
-@browsed
-async def test_five_judges_beside_the_picture(chromium: Chromium, tmp_path: Path) -> None:
-    reason = "The last screenshot shows what was asked for. " * 20
-    infos = [EvaluatorInfo(f"judge {i}", "1") for i in range(5)]
-    own = [
-        Judge(info.name, info, {"a": Verdict(id="a", success=True, reason=reason, evaluator=info)})
-        for info in infos
-    ]
-    write_report(
-        tmp_path / "r.html",
-        [trajectory("a", states(tmp_path / "i", 3), answer="Done")],
-        own,
-        labels(),
-    )
-    context = await chromium.context(1440, 900)
-    browser = await context.new_page()
-    await browser.goto(f"{(tmp_path / 'r.html').as_uri()}#t=a")
-    image = await browser.locator("#stage img").bounding_box()
-    cards = [await card.bounding_box() for card in await browser.locator(".judge").all()]
-    await closed(context)
-    assert image is not None
-    assert image["width"] > 500
-    assert len(cards) == 5
-    for box in cards:
-        assert box is not None
-        assert box["x"] >= image["x"] + image["width"]
-        assert box["y"] + box["height"] <= 900
 
 
 @browsed
@@ -383,49 +346,16 @@ async def test_two_of_three_judges_compared(reader: Reader, tmp_path: Path) -> N
 
 
 @browsed
-async def test_reading_panes_scroll_by_keys(reader: Reader, tmp_path: Path) -> None:
-    findings = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
-    write_report(
-        tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=findings), labels()
-    )
-    browser = await reader.opens(tmp_path / "r.html", "")
-    for key, place in (("s", "summary"), ("n", "detail"), ("t", "detail")):
-        if key != "s":
-            await browser.keyboard.press(key)
-        await browser.keyboard.press("PageDown")
-        await reader.sees(f"document.getElementById('{place}').scrollTop > 0")
-    await browser.locator('[data-id="b"]').click()  # now the list has the focus
-    await reader.sees("document.activeElement.id == 'list'")
-    await browser.keyboard.press("k")
-    await reader.sees("document.activeElement.id == 'detail'")
-
-
-@browsed
 async def test_enter_enlarges_chosen_picture(reader: Reader, tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 4))])
     browser = await reader.opens(tmp_path / "r.html")
-    for choose, card in (("", 0), ("document.getElementById('card-2').focus()", 2)):
+    for choose, card in (("", 3), ("document.getElementById('card-2').focus()", 2)):
         await browser.evaluate(choose)
         await browser.keyboard.press("Enter")
         assert await browser.locator("#viewer strong").inner_text() == f"Step {card + 1} of 4"
         await browser.keyboard.press("Escape")
         # The page puts the focus back in its own time.
         await browser.wait_for_function(f"document.activeElement.id === 'card-{card}'")
-
-
-@browsed
-async def test_timeline_rewards_and_stand_ins(reader: Reader, tmp_path: Path) -> None:
-    steps = (StepVerdict(0, "towards", 0.5), StepVerdict(1, "not_sure", -0.5, flagged=True))
-    own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps, rewards=(0.5, -0.5))})]
-    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 2))], own)
-    browser = await reader.opens(tmp_path / "r.html")
-    lines = browser.locator(".timeline tbody tr")
-    assert [(await line.inner_text()).split() for line in await lines.all()] == [
-        ["first", "→", "?"],
-        ["first", "reward,", "sum", "0", "0.5", "−0.5"],
-    ]
-    assert "stands in" not in await browser.locator("#card-0").inner_text()
-    assert "stands in, the reply held no label" in await browser.locator("#card-1").inner_text()
 
 
 @browsed
@@ -460,27 +390,6 @@ async def test_moved_page_finds_its_pictures(reader: Reader, tmp_path: Path) -> 
     await browser.reload()
     assert await reader.shown_id() == item.id
     assert reader.complaints == []
-
-
-@browsed
-async def test_help_opens_and_closes_by_key(reader: Reader, page: Path) -> None:
-    browser = await reader.opens(page)
-    for opening, closing in (("?", "Escape"), ("?", "?")):
-        await browser.keyboard.press(opening)
-        await browser.locator("#help").wait_for()
-        await browser.keyboard.press("j")
-        await browser.keyboard.press(closing)
-        await browser.locator("#help").wait_for(state="hidden")
-    assert await reader.shown_id() == "a"
-
-
-@browsed
-async def test_confusion_count_opens_its_rows(reader: Reader, page: Path) -> None:
-    browser = await reader.opens(page, "")
-    await browser.locator(
-        '.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]'
-    ).click()
-    assert await reader.listed() == ["b"]
 
 
 @browsed
@@ -530,74 +439,6 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
     assert "third" in await browser.locator(".judge").first.inner_text()
 
 
-@browsed
-async def test_citations_and_claims_lead_to_their_steps(reader: Reader, tmp_path: Path) -> None:
-    said = "It was added (S1), **[S2–S3]** shows $12.34, and step 4 the end; the rest [S9], S1x."
-    reply = f"Thoughts: {said}\nStatus: failure"
-    steps = [
-        replace(step, observation=replace(step.observation, text=f"page {i}", caption="seen"))
-        for i, step in enumerate(states(tmp_path / "i", 3))
-    ]
-    steps[1] = replace(steps[1], observation=Observation(text="Total: $12.34", caption="seen"))
-    item = trajectory("a", steps, final=Observation(text="end", caption="e"), answer="It is $12.34")
-    judge = CaptionJudge(
-        ScriptedModel([reply]), GivenCaption(), spec=ModularSpec(frames=2, citations=True)
-    )
-    own = [Judge("cites", judge.info, {"a": await judge(item)})]
-    write_report(tmp_path / "r.html", [item], own)
-    browser = await reader.opens(tmp_path / "r.html")
-    place = browser.locator("#stage strong")
-    reason = browser.locator(".judge .reason")
-    assert await reason.inner_text() == said  # the judge's own words, with links among them
-    links = reason.locator("button")
-    assert await links.all_inner_texts() == ["S1", "S2–S3", "step 4"]
-    for words, shown in (
-        ("S2–S3", "Step 2 of 3"),
-        ("step 4", "Final state"),
-        ("S1", "Step 1 of 3"),
-    ):
-        await links.get_by_text(words, exact=True).click()
-        assert await place.inner_text() == shown
-    await links.nth(1).focus()
-    await browser.keyboard.press("Enter")
-    assert await place.inner_text() == "Step 2 of 3"
-    assert await links.nth(1).get_attribute("aria-label") == "S2–S3, step 2"
-    wrong = reason.locator(".wrong-citation")
-    assert await wrong.all_inner_texts() == ["S9"]
-    assert await wrong.get_attribute("title") == "Wrong citation: step 9 does not exist"
-    counted = await browser.locator(".findings .warning").inner_text()
-    assert counted == "5 citations, 1 wrong: S9 (step 9 does not exist)"
-    await browser.keyboard.press("ArrowRight")
-    await browser.locator(".answer summary").click()
-    await browser.locator(".answer .criteria li", has_text="$12.34").locator("button").click()
-    assert await place.inner_text() == "Step 2 of 3"
-    await browser.keyboard.press("s")
-    assert "cites 1 of 5 times a step" in await browser.locator("#summary .notes").inner_text()
-    await browser.locator(".cause summary").click()
-    await browser.locator(".cause a", has_text="S2–S3").click()
-    await reader.sees("!document.getElementById('browse').hidden")
-    assert await place.inner_text() == "Step 2 of 3"
-    assert reader.complaints == []
-
-
-@browsed
-async def test_a_citation_in_a_step_verdict_is_checked_by_its_own_call(
-    reader: Reader, tmp_path: Path
-) -> None:
-    reply = "Thoughts: it is open [S1], then [S3]\nResponse: not-sure"
-    judge = StepJudge(ScriptedModel([reply] * 2), GivenCaption(), spec=StepsSpec(citations=True))
-    step = Step(Observation(caption="a page"), Action("click"))
-    item = trajectory("a", [step, step], final=Observation(caption="the end"))
-    own = [Judge("steps", judge.info, {"a": await judge(item)})]
-    write_report(tmp_path / "r.html", [item], own)
-    browser = await reader.opens(tmp_path / "r.html")
-    for card, wrong in (("#card-0", ["S3"]), ("#card-1", ["S1"])):
-        marked = browser.locator(f"{card} .step-labels .wrong-citation")
-        assert await marked.all_inner_texts() == wrong
-    await browser.locator("#card-0 .step-labels button").last.click()
-    assert await browser.locator("#stage strong").inner_text() == "Final state"
-
-
 def states(folder: Path, count: int) -> list[Step]:
     return [
         Step(Observation(screenshot=picture(folder, f"s{i:02}.png")), Action("click"))
@@ -634,6 +475,7 @@ async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed
         "M270 960L270 240"
     )
     assert await browser.locator("#card-2 .tag text").text_content() == "milk & honey"
+    await browser.keyboard.press("Home")
     await browser.locator("#stage .enlarge").click()
     await reader.sees("document.querySelector('#viewer img').naturalWidth > 0")
     image = await browser.locator("#viewer img").bounding_box()
@@ -658,11 +500,11 @@ async def test_images_are_fetched_in_sight_only(reader: Reader, tmp_path: Path) 
     browser = await reader.opens(tmp_path / "r.html", "")
     assert reader.images() == []
     await browser.keyboard.press("t")
-    await reader.sees("document.querySelector('#card-0 img').complete")
+    await reader.sees("document.querySelector('#card-119 img').complete")
     assert 0 < len(reader.images()) < 60
-    await browser.locator("#card-119").scroll_into_view_if_needed()
-    await reader.sees("document.querySelector('#card-119 img').naturalWidth > 0")
-    assert "s119.png" in reader.images()
+    await browser.locator("#card-0").scroll_into_view_if_needed()
+    await reader.sees("document.querySelector('#card-0 img').naturalWidth > 0")
+    assert "s00.png" in reader.images()
 
 
 @browsed
@@ -693,98 +535,10 @@ async def test_missing_screenshot_shows_its_name(reader: Reader, tmp_path: Path)
     await reader.sees("document.querySelectorAll('.film .frame.absent').length == 2")
     assert "s00.png" in await browser.locator("#card-0").inner_text()
     assert "s01.png" in await browser.locator("#card-1").inner_text()
+    await browser.keyboard.press("Home")
     await reader.sees(
-        "document.querySelector('#stage .frame.absent code').textContent == 's00.png'"
+        "document.querySelector('#stage .frame.absent code')?.textContent == 's00.png'"
     )
-
-
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    '<img src="http://attacker.invalid/x.png" onerror="alert(2)">',
-    '"><svg onload=alert(3)>{{script}}',
-)
-
-
-@browsed
-@pytest.mark.parametrize("text", HOSTILE)
-async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, text: str) -> None:
-    state = Observation(
-        text=text, caption=text, url=text, screenshot=picture(tmp_path / "i", "x.png")
-    )
-    step = Step(
-        state, Action("type", text=text, target=text, value=text, point=(0.5, 0.5)), thought=text
-    )
-    criteria = (Criterion(text=text, met="met", step=0, reason=text),)
-    apart = Step(state, Action("type", text="types", target=text, value=text), thought=text)
-    item = Trajectory(
-        id=text,
-        task=Task(id=text, goal=text, site=text, earlier=(trajectory("e", answer=text),)),
-        agent=text,
-        steps=(step, apart),
-        final=state,
-        answer=text,
-        metadata={text: text},
-        error=text,
-    )
-    hostile = Verdict(
-        id=text,
-        success=True,
-        score=1.0,
-        reason=text,
-        steps=(StepVerdict(0, "away", 0.0, text),),
-        evaluator=EvaluatorInfo(text, text, text),
-        findings=Findings(
-            criteria=criteria,
-            not_executable=text,
-            side_effects=(text,),
-            citations=(
-                Citation(text=text, step=0, status="not_shown"),
-                Citation(text=f"{text} ", step=9, status="no_such_step"),
-            ),
-        ),
-        opinions=(Opinion(judge=text, success=True, reason=text),),
-    )
-    label = LabelRecord(
-        id=text,
-        success=False,
-        source=text,
-        annotator=text,
-        note=text,
-        steps=(StepLabel(0, "away"),),
-    )
-    turns = (Turn("system", (text,)), Turn("user", (text, ImageFile(text))))
-    with TranscriptLog(tmp_path / "calls") as log:
-        call = Call(model=text, messages=turns, reply=text, reasoning=text, error=text)
-        log.append(Transcript(text, "", (call,)))
-    judge = Judge(text, hostile.evaluator, {text: hostile}, tmp_path / "calls")
-    write_report(
-        tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text
-    )
-    browser = await reader.opens(tmp_path / "r.html", "")
-    await browser.keyboard.press("t")
-    assert await browser.locator("#detail h2").inner_text() == text
-    assert await browser.locator(".answer blockquote").inner_text() == text
-    assert await browser.title() == text
-    await browser.locator(".asked").click()
-    await reader.sees("document.querySelectorAll('#calls pre').length == 4")
-    assert [await part.inner_text() for part in await browser.locator("#calls pre").all()][::3] == [
-        text,
-        text,
-    ]
-    await browser.keyboard.press("Escape")
-    await browser.keyboard.press("ArrowRight")
-    assert text in await browser.locator("#card-1 .parts").inner_text()
-    await browser.keyboard.press("Enter")
-    await browser.keyboard.press("Escape")
-    await browser.keyboard.press("j")
-    for key in ("t", "step", "search", "sort", "judge", "by-site", "constructor"):
-        await reader.goes("#" + urlencode({"t": "", key: text}))
-        await reader.sees("!document.getElementById('browse').hidden")
-    await browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert await browser.evaluate("document.querySelector('#printed h2').textContent") == text
-    assert reader.complaints == []
-    assert not [url for url in reader.requests if "attacker" in url]
-    assert await browser.locator("img[onerror], svg[onload]").count() == 0
 
 
 @browsed
@@ -826,10 +580,7 @@ async def test_long_list_draws_only_whats_in_sight(reader: Reader, tmp_path: Pat
 
 
 @browsed
-@pytest.mark.parametrize("width", [1280, 420])
-async def test_nothing_is_wider_than_the_screen(
-    chromium: Chromium, tmp_path: Path, width: int
-) -> None:
+async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Path) -> None:
     long = "a_very_long_word_without_any_place_to_break_" * 8
     item = trajectory("a", states(tmp_path / "i", 9), answer=long, task=Task(goal=long, site=long))
     write_report(
@@ -838,7 +589,7 @@ async def test_nothing_is_wider_than_the_screen(
         judges(),
         [LabelRecord(id="a", success=True, annotator=long, note=long)],
     )
-    context = await chromium.context(width, 800)
+    context = await chromium.context(420, 800)
     browser = await context.new_page()
     await browser.goto((tmp_path / "r.html").as_uri())
     for key in "stj":
@@ -879,6 +630,62 @@ def tried(tmp_path: Path) -> Path:
 
 
 @browsed
+async def test_citations_lead_to_their_steps(reader: Reader, tmp_path: Path) -> None:
+    said = "It was added (S1), **[S2–S3]** shows $12.34, and step 4 the end; the rest [S9], S1x."
+    steps = [
+        replace(step, observation=replace(step.observation, text=f"page {i}", caption="seen"))
+        for i, step in enumerate(states(tmp_path / "i", 3))
+    ]
+    steps[1] = replace(steps[1], observation=Observation(text="Total: $12.34", caption="seen"))
+    item = trajectory("a", steps, final=Observation(text="end", caption="e"), answer="It is $12.34")
+    # as files of earlier versions hold them
+    cites = (
+        Citation(text="S1", step=0, status="shown"),
+        Citation(text="S2–S3", step=1, status="shown"),
+        Citation(text="S2–S3", step=2, status="shown"),
+        Citation(text="step 4", step=3, status="shown"),
+        Citation(text="S9", step=8, status="no_such_step"),
+    )
+    info = EvaluatorInfo("modular", "2")
+    found = Verdict(
+        id="a",
+        success=False,
+        score=0.0,
+        reason=said,
+        evaluator=info,
+        findings=Findings(citations=cites),
+    )
+    own = [Judge("cites", info, {"a": found})]
+    write_report(tmp_path / "r.html", [item], own)
+    browser = await reader.opens(tmp_path / "r.html")
+    place = browser.locator("#stage strong")
+    reason = browser.locator(".judge .reason")
+    assert await reason.inner_text() == said  # the judge's own words, with links among them
+    links = reason.locator("button")
+    assert await links.all_inner_texts() == ["S1", "S2–S3", "step 4"]
+    for words, shown in (
+        ("S2–S3", "Step 2 of 3"),
+        ("step 4", "Final state"),
+        ("S1", "Step 1 of 3"),
+    ):
+        await links.get_by_text(words, exact=True).click()
+        assert await place.inner_text() == shown
+    await links.nth(1).focus()
+    await browser.keyboard.press("Enter")
+    assert await place.inner_text() == "Step 2 of 3"
+    assert await links.nth(1).get_attribute("aria-label") == "S2–S3, step 2"
+    wrong = reason.locator(".wrong-citation")
+    assert await wrong.all_inner_texts() == ["S9"]
+    assert await wrong.get_attribute("title") == "Wrong citation: step 9 does not exist"
+    counted = await browser.locator(".findings .warning").inner_text()
+    assert counted == "5 citations, 1 wrong: S9 (step 9 does not exist)"
+    await browser.keyboard.press("ArrowRight")
+    await browser.keyboard.press("s")
+    assert "cites 1 of 5 times a step" in await browser.locator("#summary .notes").inner_text()
+    assert reader.complaints == []
+
+
+@browsed
 async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
     browser = await reader.opens(tried, "#t=a-1")
     cards = browser.locator(".attempt")
@@ -898,7 +705,6 @@ async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
     assert await cards.nth(1).get_attribute("aria-current") == "true"
     await cards.nth(2).locator("button").click()
     assert await reader.shown_id() == "a-2"
-    await browser.locator("#filters > summary").click()  # folded: there are more than four
     await browser.locator("#filter-by-attempt").select_option("0")
     assert await reader.listed() == ["a-0", "b-0"]
     await cards.nth(1).locator("button").click()
@@ -915,10 +721,7 @@ async def test_summary_leads_to_each_attempt(reader: Reader, tried: Path) -> Non
     assert [
         (await row.locator("a").count(), (await row.inner_text()).split()[-1])
         for row in await rows.all()
-    ] == [
-        (3, "accepted"),
-        (1, "accepted"),
-    ]
+    ] == [(3, "accepted"), (1, "accepted")]
     link = rows.first.locator("a").nth(1)
     assert await link.get_attribute("aria-label") == "retry 1: unscored, label: failure"
     await link.click()

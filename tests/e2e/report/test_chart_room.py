@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from prill.evaluators.fitted.calibration import reliability
-from prill.refine.simulation import SimulationSpec, judge_from_rates, simulate, simulation_chart
 from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart, row_chart
 from prill.ui.report.plots import reliability_svg
 from prill.ui.svg import colours
@@ -93,14 +92,7 @@ def lines(random: Random, places: Iterable[float], names: int) -> list[PlotLine]
     ]
 
 
-@pytest.mark.parametrize("attempts", [1, 4, 12, 40])
-@pytest.mark.parametrize("success", [0.0, 0.25, 1.0])
-async def test_simulation_leaves_its_labels_free(page: Page, attempts: int, success: float) -> None:
-    spec = SimulationSpec(attempts=attempts, success=success, runs=40, tasks=4)
-    assert await collisions(page, simulation_chart(simulate(spec, judge_from_rates(spec)))) == []
-
-
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 async def test_line_charts_leave_their_labels_free(page: Page, seed: int) -> None:
     random = Random(seed)
     count, names = random.choice([1, 3, 9, 40]), random.randrange(1, 7)
@@ -134,7 +126,7 @@ async def test_row_charts_leave_their_labels_free(page: Page, seed: int) -> None
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 async def test_calibration_leaves_its_labels_free(page: Page, seed: int) -> None:
     random = Random(seed)
     count = random.choice([3, 60, 20_000])
@@ -143,14 +135,3 @@ async def test_calibration_leaves_its_labels_free(page: Page, seed: int) -> None
     bins = reliability(scores, truths)
     after = reliability([score / 2 + 0.2 for score in scores], truths)
     assert await collisions(page, reliability_svg("judge " * 30 + ", isotonic", bins, after)) == []
-
-
-async def test_calibration_shows_runs_and_intervals(page: Page) -> None:
-    scores = [0.05] * 7 + [0.95] * 13
-    bins = reliability(scores, [False] * 6 + [True] * 14)
-    await page.set_content(reliability_svg("judge, platt", bins, bins))
-    words = await page.locator("svg text").all_text_contents()
-    assert {"score", "success rate", "0.5", "7", "13"} <= set(words)
-    assert any("judge, platt" in one for one in words)
-    assert await page.locator("svg .interval").count() == 2 * len(bins)
-    assert "interval" in await page.locator("svg circle title").first.inner_html()

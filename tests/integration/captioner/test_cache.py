@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from prill.captioner.cache import CachedCaptioner
-from prill.errors import InputError, NoEvidenceError, UsageError
+from prill.errors import InputError, NoEvidenceError
 from prill.types import Observation
 
 
@@ -64,13 +63,6 @@ async def test_changed_image_is_captioned_again(tmp_path: Path, shot: Observatio
     assert CachedCaptioner(new).name == "counting-2"
 
 
-async def test_callers_at_once_share_one_reading(tmp_path: Path, shot: Observation) -> None:
-    inner = Counting()
-    captioners = [CachedCaptioner(inner, tmp_path / "cache.sqlite") for _ in range(2)]
-    texts = await asyncio.gather(*(captioners[i % 2](shot) for i in range(20)))
-    assert set(texts) == {"seen: pixels"} and len(inner.asked) == 1
-
-
 def test_event_loops_share_the_file(tmp_path: Path, shot: Observation) -> None:
     inner = Counting()
     captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
@@ -87,14 +79,6 @@ def test_event_loops_share_the_file(tmp_path: Path, shot: Observation) -> None:
     assert texts == ["seen: pixels"] * 4
     assert asyncio.run(captioner(shot)) == "seen: pixels"
     assert len(inner.asked) == made
-
-
-async def test_failed_reading_is_not_kept(tmp_path: Path, shot: Observation) -> None:
-    inner = Counting(fail=1)
-    captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
-    with pytest.raises(InputError, match="unreadable"):
-        await captioner(shot)
-    assert await captioner(shot) == "seen: pixels"
 
 
 async def test_one_who_gives_up_stops_nobody(tmp_path: Path, shot: Observation) -> None:
@@ -114,35 +98,6 @@ async def test_one_who_gives_up_stops_nobody(tmp_path: Path, shot: Observation) 
         for end in await asyncio.gather(*asking[:2], return_exceptions=True)
     )
     assert await captioner(shot) == "seen: pixels"
-
-
-async def test_missing_image_is_an_input_error(tmp_path: Path) -> None:
-    captioner = CachedCaptioner(Counting(), tmp_path / "cache.sqlite")
-    with pytest.raises(InputError, match=r"gone\.png"):
-        await captioner(Observation(screenshot=str(tmp_path / "gone.png")))
-    with pytest.raises(NoEvidenceError):
-        await captioner(Observation(text="a page"))
-
-
-async def test_file_of_something_else_left_alone(tmp_path: Path, shot: Observation) -> None:
-    (tmp_path / "cache.sqlite").write_text(
-        "precious notes, and long enough to be taken for a header of some database"
-    )
-    with pytest.raises(UsageError, match=r"cache\.sqlite.*PRILL_CACHE_DIR"):
-        await CachedCaptioner(Counting(), tmp_path / "cache.sqlite")(shot)
-    assert (tmp_path / "cache.sqlite").read_text().startswith("precious")
-
-
-def test_default_path_is_the_cache_folder(
-    tmp_path: Path, shot: Observation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "mine"))
-    captioner = CachedCaptioner(Counting())
-    assert asyncio.run(captioner(shot)) == "seen: pixels"
-    assert (tmp_path / "mine" / "captions.sqlite").exists()
-    travelled: CachedCaptioner = pickle.loads(pickle.dumps(captioner))
-    assert asyncio.run(travelled(shot)) == "seen: pixels"
-    assert travelled.captioner == captioner.captioner  # was not asked again
 
 
 WRITER = """

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
-import logging
-import os
-import pickle
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,18 +10,14 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from prill.captioner.ocr import NO_TEXT, OCRCaptioner
-from prill.errors import InputError, NoEvidenceError, UsageError
+from prill.errors import InputError, NoEvidenceError
 from prill.types import Observation
 
 LINES = (
-    "One Stop Market",
-    "Order 4821 was placed on May 7",
-    "Ceramic desk lamp with brass foot",
-    "Quantity 2 at 64 dollars each",
-    "Shipping address: 12 Harbour Street",
-    "Your message has been sent",
-    "Total 128 dollars",
-)
+    "One Stop Market", "Order 4821 was placed on May 7", "Ceramic desk lamp with brass foot",
+    "Quantity 2 at 64 dollars each", "Shipping address: 12 Harbour Street",
+    "Your message has been sent", "Total 128 dollars",
+)  # fmt: skip
 
 needs_rapidocr = pytest.mark.skipif(
     importlib.util.find_spec("rapidocr") is None, reason="rapidocr is not installed"
@@ -75,16 +66,6 @@ async def test_page_words_in_order_columns_apart(tmp_path: Path) -> None:
 
 
 @needs_rapidocr
-async def test_boxes_lie_where_text_was_drawn(tmp_path: Path) -> None:
-    boxes = await OCRCaptioner().read(page(tmp_path / "page.png"))
-    out = next(box for box in boxes if box.text == "Sign out")
-    left, top, right, bottom = out.box
-    assert abs(left - 900 / 1280) < 0.01 and abs(top - 30 / 720) < 0.02
-    assert left < right < 0.8 and top < bottom < 0.09
-    assert all(0.5 <= box.confidence <= 1 for box in boxes)
-
-
-@needs_rapidocr
 async def test_small_screen_reads_a_lone_number(tmp_path: Path) -> None:
     texts = {
         (4, 4): "Type your answer",
@@ -96,12 +77,6 @@ async def test_small_screen_reads_a_lone_number(tmp_path: Path) -> None:
     path = draw(tmp_path / "small.png", (160, 210), texts, 11)
     text = await OCRCaptioner()(Observation(screenshot=path))
     assert words(text) == words("Type your answer and press Submit 3 6 3 Submit")
-
-
-@needs_rapidocr
-async def test_white_on_dark_is_read(tmp_path: Path) -> None:
-    path = draw(tmp_path / "dark.png", (640, 360), {(30, 30): "Order complete"}, 20, dark=True)
-    assert await OCRCaptioner()(Observation(screenshot=path)) == "Order complete"
 
 
 @needs_rapidocr
@@ -122,62 +97,6 @@ async def test_unusable_file_is_a_named_error(tmp_path: Path) -> None:
             await OCRCaptioner()(Observation(screenshot=str(tmp_path / name)))
     with pytest.raises(NoEvidenceError, match="no screenshot"):
         await OCRCaptioner()(Observation(text="a page"))
-
-
-@needs_rapidocr
-def test_captioner_serves_many_event_loops(tmp_path: Path) -> None:
-    captioner: OCRCaptioner = pickle.loads(pickle.dumps(OCRCaptioner()))
-    paths = [
-        draw(tmp_path / f"{i}.png", (200, 200), {(20, 30): f"Picture {i}"}, 18) for i in range(3)
-    ]
-
-    async def read() -> list[str]:
-        return await asyncio.gather(*(captioner(Observation(screenshot=path)) for path in paths))
-
-    for _ in range(2):
-        assert asyncio.run(read()) == [f"Picture {i}" for i in range(3)]
-
-
-@needs_rapidocr
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one core there is nothing to bound")
-async def test_thread_count_is_respected(tmp_path: Path) -> None:
-    path = draw(tmp_path / "a.png", (200, 200), {(20, 30): "Picture"}, 18)
-
-    async def added(threads: int) -> int:
-        before = len(list(Path("/proc/self/task").iterdir()))
-        await OCRCaptioner(threads=threads).read(path)
-        return len(list(Path("/proc/self/task").iterdir())) - before
-
-    await OCRCaptioner().read(path)  # what is shared by all engines is started here
-    assert await added(1) == 1  # the thread that waits for the engine
-    assert await added(2) > 1
-
-
-@needs_rapidocr
-async def test_reading_prints_and_logs_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    await OCRCaptioner(threads=1).read(draw(tmp_path / "a.png", (200, 200), {}, 18))
-    assert capfd.readouterr() == ("", "")
-    assert not [record for record in caplog.records if record.name == "RapidOCR"]
-
-
-@needs_rapidocr
-def test_name_tells_engine_and_version() -> None:
-    from importlib.metadata import version
-
-    assert OCRCaptioner().name.startswith(f"rapidocr-{version('rapidocr')}")
-
-
-def test_senseless_settings_refused() -> None:
-    with pytest.raises(UsageError, match="rapidocr, easyocr"):
-        OCRCaptioner("tesseract")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="rapidocr does not read paragraphs"):
-        OCRCaptioner(paragraphs=True)
-    with pytest.raises(UsageError, match="at least 1"):
-        OCRCaptioner(threads=0)
 
 
 @needs_easyocr

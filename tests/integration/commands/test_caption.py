@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image as Picture
 
 import prill as package
 from prill.captioner.files import read_captions
-from prill.captioner.vision import CUT
 from prill.io.store import read_verdicts
 from tests.support.commands.command import Prill, environment
 from tests.support.commands.endpoint import Endpoint
@@ -75,7 +73,7 @@ def test_captions_once_then_score_by_file(prill: Prill, tmp_path: Path) -> None:
             "v.jsonl",
             "--judge",
             "modular",
-            "--captioner",
+            "--judge.captioner",
             "c.jsonl",
             *judge.words,
         ]
@@ -88,23 +86,6 @@ def test_captions_once_then_score_by_file(prill: Prill, tmp_path: Path) -> None:
     verdicts = list(read_verdicts(tmp_path / "v.jsonl"))
     assert [verdict.success for verdict in verdicts] == [True] * 3
     assert verdicts[0].evaluator.params["captioner"].startswith("vlm m (prill) ")
-
-
-def test_state_without_caption_is_no_evidence(prill: Prill, tmp_path: Path) -> None:
-    write(tmp_path, [["red"], ["blue"]])
-    with Endpoint(lambda text: "red all over") as captioner:
-        assert (
-            prill("caption", "t.jsonl", "-o", "c.jsonl", "--limit", 1, *captioner.words).returncode
-            == 0
-        )
-    with Endpoint(lambda text: VERDICT) as judge:
-        (tmp_path / "judge.toml").write_text('name = "modular"\ncaptioner = "c.jsonl"\n')
-        done = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "judge.toml", *judge.words)
-    assert done.returncode == 3 and "no_evidence 1" in done.stderr
-    assert {verdict.id: verdict.unscored for verdict in read_verdicts(tmp_path / "v.jsonl")} == {
-        "t0": None,
-        "t1": "no_evidence",
-    }
 
 
 def test_resume_asks_nothing_twice(prill: Prill, tmp_path: Path) -> None:
@@ -122,29 +103,6 @@ def test_resume_asks_nothing_twice(prill: Prill, tmp_path: Path) -> None:
     assert before == len(captioner.turns) == 4
     assert "0 captions made, 3 already in the file" in done.stderr
     assert len(captions(tmp_path / "c.jsonl")) == 3
-
-
-def test_other_settings_need_another_file(prill: Prill, tmp_path: Path) -> None:
-    write(tmp_path, [["red"]])
-    with Endpoint(lambda text: "words") as captioner:
-        prill("caption", "t.jsonl", "-o", "c.jsonl", *captioner.words)
-        done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--max-tokens", 9, *captioner.words)
-        assert done.returncode == 2 and "captions of another captioner" in done.stderr
-        assert (
-            prill(
-                "caption",
-                "t.jsonl",
-                "-o",
-                "c.jsonl",
-                "--max-tokens",
-                9,
-                "--no-resume",
-                *captioner.words,
-            ).returncode
-            == 0
-        )
-    assert (tmp_path / "c.jsonl.bak").exists()
-    assert captioner.bodies[-1]["max_tokens"] == 9
 
 
 def test_failures_are_states_and_counted(prill: Prill, tmp_path: Path) -> None:
@@ -170,30 +128,6 @@ def test_failures_are_states_and_counted(prill: Prill, tmp_path: Path) -> None:
     assert captions(tmp_path / "c.jsonl")["red.png"] == "a red page"
 
 
-def test_cut_caption_is_flagged_to_the_judge(prill: Prill, tmp_path: Path) -> None:
-    write(tmp_path, [["red"]])
-    with Endpoint(
-        lambda text: {"content": "the upper half", "finish_reason": "length"}
-    ) as captioner:
-        done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--max-tokens", 5, *captioner.words)
-    assert done.returncode == 0 and "1 captions reached the token limit" in done.stderr
-    (line,) = read_captions(tmp_path / "c.jsonl")
-    assert (line.caption, line.truncated) == ("the upper half", True)
-    with Endpoint(lambda text: VERDICT) as judge:
-        prill(
-            "score",
-            "t.jsonl",
-            "-o",
-            "v.jsonl",
-            "--judge",
-            "modular",
-            "--captioner",
-            "c.jsonl",
-            *judge.words,
-        )
-    assert CUT in judge.turns[0]
-
-
 def test_score_captions_with_a_model_of_its_own(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red"]])
     with Endpoint(lambda text: VERDICT if GOAL in text else "all red") as endpoint:
@@ -204,16 +138,16 @@ def test_score_captions_with_a_model_of_its_own(prill: Prill, tmp_path: Path) ->
             "v.jsonl",
             "--judge",
             "modular",
-            "--captioner",
+            "--judge.captioner",
             "vlm",
             *endpoint.words,
         ]
         assert "captioner.model is missing" in prill(*words).stderr
         assert (
             "a budget needs a price for eyes"
-            in prill(*words, "--captioner.model", "eyes", "--budget-usd", "1").stderr
+            in prill(*words, "--judge.captioner.model", "eyes", "--budget-usd", "1").stderr
         )
-        assert prill(*words, "--captioner.model", "eyes").returncode == 0
+        assert prill(*words, "--judge.captioner.model", "eyes").returncode == 0
     assert Counter(body["model"] for body in endpoint.bodies) == {"eyes": 1, "m": 1}
 
 
@@ -234,26 +168,6 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
     assert captions(tmp_path / "p.jsonl") == captions(tmp_path / "c.jsonl")
     assert list(result.to_pandas()["caption"]) == ["a page in one colour"] * 3
     assert captioner.bodies[:3] == captioner.bodies[3:], "the same requests"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["-o", "-"], "cannot be written to a pipe"),
-        (["-o", "t.jsonl"], "also an input"),
-        (["-o", "c.jsonl", "--captioner", "text"], "does not use images"),
-        (["-o", "c.jsonl", "--captioner", "eye"], "unknown captioner"),
-    ],
-)
-def test_bad_usage_is_said_before_asking(
-    prill: Prill, tmp_path: Path, words: list[str], message: str
-) -> None:
-    write(tmp_path, [["red"]])
-    model = (
-        [] if "--captioner" in words else ["--model", "m", "--base-url", "http://127.0.0.1:9/v1"]
-    )
-    done = prill("caption", "t.jsonl", *words, *model)
-    assert done.returncode == 2 and message in done.stderr, done.stderr
 
 
 def test_killed_run_goes_on(tmp_path: Path) -> None:
@@ -300,39 +214,6 @@ def test_killed_run_goes_on(tmp_path: Path) -> None:
     assert len(captions(tmp_path / "c.jsonl")) == 4
 
 
-def test_training_data_by_command(prill: Prill, tmp_path: Path) -> None:
-    write(tmp_path, [["red", "blue"], ["red-again"]])
-    described = (
-        "# Page\n- A page that is all of one colour, with nothing on it that could be "
-        "read or pressed by the user"
-    )
-    with Endpoint(lambda text: described) as captioner:
-        command = [
-            "caption",
-            "t.jsonl",
-            "-o",
-            "data",
-            "--for-training",
-            "--near",
-            "-1",
-            *captioner.words,
-        ]
-        done = prill(*command)
-        assert done.returncode == 0, done.stderr
-        assert "2 rows -> data/rows.jsonl; images left out: equal 1" in done.stderr
-        rows = (tmp_path / "data/rows.jsonl").read_bytes()
-        assert prill(*command).returncode == 0 and len(captioner.turns) == 2
-    assert (tmp_path / "data/rows.jsonl").read_bytes() == rows, (
-        "the same command gives the same rows"
-    )
-    assert GOAL not in json.dumps(captioner.bodies)
-    done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--near", 3, *captioner.words)
-    assert (
-        done.returncode == 2
-        and "near: only with training data (for_training) (--for-training)" in done.stderr
-    )
-
-
 def test_review_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red", "blue"]])
     described = (
@@ -371,14 +252,15 @@ def test_review_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
             headers = {"Content-Type": "application/json", "Origin": start["url"].rsplit("/", 2)[0]}
             body = json.dumps({"choice": "accept", "caption": "a red page"}).encode()
             with urllib.request.urlopen(
-                urllib.request.Request(f"{start['url']}api/cards/0", body, headers), timeout=30
+                urllib.request.Request(f"{start['url']}api/captions/0", body, headers), timeout=30
             ):
                 page.send_signal(signal.SIGINT)
-            summary = json.loads(page.communicate(timeout=60)[0])["captions"]
+            summary = json.loads(page.communicate(timeout=60)[0])
         finally:
             page.kill()
             page.wait()
-        assert (page.returncode, summary["mended"], summary["left"]) == (0, 1, 1)
+        assert (page.returncode, summary["captions"]) == (0, 2)
+        assert summary["mended"] == 1
         done = prill(*command)
     assert "2 rows (1 of them corrected by hand)" in done.stderr
     texts = [

@@ -49,7 +49,16 @@ def test_recordings_import_and_judge(
     ]
     assert len(usable) >= (20 if part == "text" else COUNT)
     (tmp_path / "set/part.jsonl").write_text("".join(json.dumps(row) + "\n" for row in usable))
-    words = ("-o", "v.jsonl", "--judge", "modular", "--captioner", captioner, "--model", "embedded")
+    words = (
+        "-o",
+        "v.jsonl",
+        "--judge",
+        "modular",
+        "--judge.captioner",
+        captioner,
+        "--model",
+        "embedded",
+    )
     result = prill("score", "set/part.jsonl", *words)
     verdicts = list(read_verdicts(tmp_path / "v.jsonl"))
     unscored = Counter(verdict.unscored for verdict in verdicts if verdict.unscored)

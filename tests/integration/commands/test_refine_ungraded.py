@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from prill.cli import main
-from tests.support.refine.launching import needs_training
 
 PLACE = """
 from prill.types import Observation
@@ -59,14 +58,7 @@ def refine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
             STUDY.format(here=tmp_path, evaluation=evaluation, judge=judge)
         )
         code = main(
-            [
-                "refine",
-                "filtered-bc",
-                str(tmp_path / "study.toml"),
-                "-o",
-                str(tmp_path / "out"),
-                "--dry-run",
-            ]
+            ["filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), "--dry-run"]
         )
         said = capsys.readouterr()
         return code, said.out + said.err
@@ -78,24 +70,6 @@ def test_absent_oracle_is_told_at_once(refine: Any) -> None:
     code, said = refine()
     assert code == 2 and "has no oracle, so there would be no results" in said
     assert "judge = …" in said and "annotated = true" in said and "tables_only" in said
-
-
-@needs_training
-def test_judge_takes_the_oracles_place(refine: Any) -> None:
-    code, said = refine("judge = 'always-success'")
-    assert code == 0, said
-    # One attempt for the arm, and two evaluations: before and after the training.
-    assert "at most 3 verdicts" in said
-
-
-@needs_training
-def test_annotators_take_the_oracles_place(refine: Any) -> None:
-    code, said = refine("annotated = true")
-    assert (
-        code == 0
-        and ("so there are no results until people have labelled") in said
-        and "tables_only" in said
-    )
 
 
 @pytest.mark.parametrize("judge", ["oracle", "noisy"])

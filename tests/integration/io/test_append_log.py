@@ -21,7 +21,6 @@ import pytest
 
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
-from prill.io.checksums import Checksums
 from prill.io.store import encode
 from tests.support.paths import ROOT
 
@@ -208,28 +207,12 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("content", FOREIGN)
-@pytest.mark.parametrize("broken", [None, lambda problem: None])
-def test_a_file_of_something_else_stays(tmp_path: Path, content: bytes, broken: object) -> None:
+def test_a_file_of_something_else_stays(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "n.jsonl"
     path.write_bytes(content)
-    if broken is None or not content.endswith(b"\n"):
-        with pytest.raises(
-            UsageError, match=r"n\.jsonl:[12]: not a note \(.*\); choose another file"
-        ):
-            opened(path, broken=broken)
-    else:
-        opened(path, broken=broken).close()
+    with pytest.raises(UsageError, match=r"n\.jsonl:[12]: not a note \(.*\); choose another file"):
+        opened(path)
     assert path.read_bytes() == content
-
-
-def test_broken_lines_stay_where_wished(tmp_path: Path) -> None:
-    path, told = tmp_path / "n.jsonl", []
-    content = encode(Note("a")) + b"{}\n" + encode(Note("b"))
-    path.write_bytes(content + b'{"id":"c')
-    with opened(path, broken=told.append) as log:
-        log.append(Note("c"))
-    assert path.read_bytes() == content + encode(Note("c"))
-    assert len(told) == 1 and f"{path}:2: not a note" in told[0]
 
 
 def test_records_over_several_lines_stay(tmp_path: Path) -> None:
@@ -240,22 +223,6 @@ def test_records_over_several_lines_stay(tmp_path: Path) -> None:
         assert starts == {"a": 0, "c": len(pretty)}
         log.replace(line for start, line in log.lines() if start == starts["a"])
     assert path.read_bytes() == pretty
-
-
-def test_checksums_follow_every_change(tmp_path: Path) -> None:
-    path = tmp_path / "n.jsonl"
-    Checksums(tmp_path).add("n.jsonl")
-    for number in range(3):
-        with opened(path) as log:
-            log.append(Note(str(number)))
-            Checksums(tmp_path).check()
-            log.replace([*(line for _, line in log.lines()), encode(Note("more"))])
-            log.append(Note("last"))
-            Checksums(tmp_path).check()
-        Checksums(tmp_path).check()
-    path.write_bytes(path.read_bytes().replace(b"more", b"less"))
-    with pytest.raises(UsageError, match="has changed"):
-        opened(path)
 
 
 def test_begun_again_nothing_is_lost(tmp_path: Path) -> None:

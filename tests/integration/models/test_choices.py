@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prill.errors import ContextTooLongError, EndpointError, UsageError
+from prill.errors import EndpointError, UsageError
 from prill.models.local.choices import Chooser, load_chooser, weights_hash
-from prill.models.local.weights import folder_hash
 from prill.protocols import Message
 
 ASKED = [Message("user", ("Which?",))]
@@ -85,15 +83,6 @@ async def test_adapter_is_merged_into_weights(
     assert weights_hash(tmp_path / "adapter") != weights_hash(folder) == "missing"
 
 
-def test_same_weights_are_loaded_once(folder: str) -> None:
-    assert load_chooser(folder, batch=2) is load_chooser(folder, batch=2)
-
-
-async def test_question_beyond_the_window_is_told(chooser: Chooser) -> None:
-    with pytest.raises(ContextTooLongError, match="the model's context window only 4096"):
-        await chooser.score([Message("user", ("z" * 5000,))], ["yes"])
-
-
 async def test_failed_weighing_leaves_nobody_waiting(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,10 +103,3 @@ def test_missing_folders_are_named(folder: str, tmp_path: Path) -> None:
         load_chooser(str(tmp_path))
     with pytest.raises(UsageError, match=r"not an adapter folder \(it needs PEFT"):
         load_chooser(folder, str(tmp_path))
-
-
-def test_files_of_any_name_have_a_hash(tmp_path: Path) -> None:
-    for name in (b"adapter_\xff.bin", b"pytorch_model\xff.bin"):
-        (tmp_path / os.fsdecode(name)).write_bytes(b"weights")
-    assert weights_hash(tmp_path) != "missing"
-    assert folder_hash(tmp_path) != "missing"

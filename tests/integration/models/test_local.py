@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import resources
@@ -17,21 +16,19 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
+import prill
 from prill.captioner.recorded import GivenCaption
 from prill.errors import (
     CallTimeoutError,
     ContextTooLongError,
     EndpointError,
-    InputError,
     TruncatedError,
     UnparsableError,
     UsageError,
 )
-from prill.evaluators.outcome import CaptionJudge, ModularSpec
 from prill.models.calls import transcribed
 from prill.models.ledger import metered
 from prill.models.local.model import LocalModel
-from prill.models.prompts import NONCE
 from prill.models.replies import GivenReply, ReplyFormat, choice_probability
 from prill.protocols import Image, Message, SampledModel
 from prill.types import Observation, Task, Trajectory, Usage
@@ -265,31 +262,6 @@ async def test_form_follows_the_first_text(model: LocalModel, tmp_path: Path) ->
         await model.complete(asked, form=replace(FORM, verdict="colour"))
 
 
-def test_local_model_leaves_no_thread(seeing: Path, tmp_path: Path) -> None:
-    before = set(threading.enumerate())
-    local = LocalModel(seeing, device="cpu")
-    assert asyncio.run(local.complete(look(tmp_path, "black"), form=FORM)) == asyncio.run(
-        local.complete(look(tmp_path, "black"), form=FORM)
-    )
-    (thread,) = set(threading.enumerate()) - before
-    del local
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-async def test_code_replaces_its_mark(
-    model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PRILL_CODE_KEY", "k")
-    marked = (Message("user", (f"[page {NONCE}]",)),)
-    plain = (Message("user", ("[page ]",)),)
-    with_code, without = [
-        (await model.sampled(1.0, 1).complete(asked)).usage.prompt_tokens
-        for asked in (marked, plain)
-    ]
-    assert with_code == without + 7  # seven letters, a token each
-
-
 async def test_a_given_reply_is_measured_and_not_generated(blind: Path) -> None:
     """Its tokens' log-probabilities are those of one plain pass over prompt and reply, also in a
     batch with replies of other lengths.
@@ -333,19 +305,6 @@ async def test_samples_differ_by_their_seed(model: LocalModel) -> None:
     assert model.sampled(3.0, 1).name == "local/tiny-llava (temperature 3, seed 1)"
 
 
-async def test_cut_answer_gets_twice_the_length(model: LocalModel, tmp_path: Path) -> None:
-    whole = await model.complete(look(tmp_path, "white"), form=FORM)
-    length = whole.usage.completion_tokens
-    again = await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=length - 1)
-    assert (again.text, again.usage.calls, again.usage.completion_tokens) == (
-        whole.text,
-        2,
-        2 * length - 1,
-    )
-    with pytest.raises(TruncatedError, match="cut at 4 tokens"):
-        await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=2)
-
-
 async def test_too_long_for_window_is_context(blind: Path) -> None:
     local = LocalModel(blind, device="cpu")
     with pytest.raises(
@@ -362,16 +321,16 @@ async def test_evidence_fills_the_window(
     tmp_path: Path, characters: str, sizes: int, torchvision_beside_cpu_torch: Callable[[], None]
 ) -> None:
     torchvision_beside_cpu_torch()
-    prompt = (resources.files("prill.evaluators") / "prompts" / "web_text.md").read_text()
+    prompt = (resources.files("prill.evaluators.judges") / "prompts" / "web_text.md").read_text()
     built, words = tiny.build("qwen2", lines=["success", characters * 8, prompt], tokens=800)
     folder = tiny.save(tiny.taught(built, words, "success"), words, tmp_path / "tiny")
     local = LocalModel(folder, device="cpu")
     page = Observation(caption=(characters * 30_000)[:30_000])
     trajectory = Trajectory(id="t", task=Task(goal="buy", platform="web"), steps=(), final=page)
     with transcribed() as calls:
-        verdict = await CaptionJudge(local, GivenCaption(), spec=ModularSpec(form="verdict"))(
-            trajectory
-        )
+        verdict = await prill.judge(
+            "modular", model=local, captioner=GivenCaption(), form="verdict"
+        )(trajectory)
     assert (verdict.success, verdict.usage.calls, len(calls)) == (True, 1, sizes), verdict.reason
     # 7s have three times the tokens that they were guessed to have: one request tells, before
     # anything is generated, and the next is cut to what was counted.
@@ -421,11 +380,6 @@ async def test_text_model_refuses_images(blind: Path, tmp_path: Path) -> None:
         await LocalModel(blind, device="cpu").complete(look(tmp_path, "white"))
 
 
-async def test_missing_picture_is_input_error(model: LocalModel) -> None:
-    with pytest.raises(InputError, match="is missing"):
-        await model.complete((Message("user", (Image("/nowhere.png"),)),))
-
-
 async def test_local_model_times_out(model: LocalModel, seeing: Path, tmp_path: Path) -> None:
     with pytest.raises(CallTimeoutError, match="no response within 0 s"):
         await LocalModel(seeing, device="cpu", timeout=0.0).complete(
@@ -450,8 +404,3 @@ async def test_folder_without_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     with pytest.raises(EndpointError, match="the model cannot be loaded"):
         await LocalModel(tmp_path).complete((Message("user", ("?",)),))
-
-
-def test_unknown_dtype_is_named(blind: Path) -> None:
-    with pytest.raises(UsageError, match="unknown dtype 'int7'"):
-        LocalModel(blind, dtype="int7")

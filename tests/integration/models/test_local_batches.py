@@ -20,8 +20,7 @@ from PIL import Image as Picture
 
 from prill.cli import main
 from prill.errors import EndpointError, InputError, TruncatedError, UsageError
-from prill.io.store import read_trajectories, write_trajectories
-from prill.models.local import model as desk
+from prill.io.store import iter_trajectories, write_trajectories
 from prill.models.local.embedded_weights import bundled_gguf
 from prill.models.local.model import LocalModel
 from prill.models.local.weights import Generation, Prepared, Weights, load
@@ -139,27 +138,6 @@ def prepared(weights: Weights, text: str, sampling: Sampling = GREEDY, length: i
     )
 
 
-async def test_limits_narrow_the_draw(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
-    model = LocalModel(tiny_model("qwen2"), device="cpu")
-    (call,) = asks(tmp_path, "qwen2", 1)
-    likeliest = await said(model, call)
-    assert await said(model.sampled(5.0, 1, top_k=1), call) == likeliest
-    assert await said(model.sampled(5.0, 1, top_p=1e-6), call) == likeliest
-    assert await said(model.sampled(5.0, 1), call) != likeliest
-    weights = load(tiny_model("qwen2"), "cpu", None)
-    few, all_ = (prepared(weights, "?", Sampling(50.0, 1, {"top_k": k}), 40) for k in (5, 0))
-    places = [
-        outcome.tokens or ()
-        for outcome in weights.generate([few, all_])
-        if isinstance(outcome, Generation)
-    ]
-    ranks = {[word for word, _ in token.top].index(token.text) for token in places[0]}
-    assert ranks == {0, 1, 2, 3, 4}, (
-        "almost equally likely at this temperature, and no others are drawn"
-    )
-    assert any(token.text not in dict(token.top) for token in places[1])
-
-
 async def test_penalty_is_that_of_transformers(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -223,16 +201,6 @@ async def test_broken_call_fails_alone(tiny_model: Callable[[str], Path], tmp_pa
     assert answers == [await said(model, call) for call in good]
 
 
-async def test_unloadable_model_answers_nobody(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
-    model = LocalModel(tmp_path)
-    async with asyncio.timeout(120):
-        failures = await asyncio.gather(
-            *(model.complete((Message("user", ("?",)),)) for _ in range(3)), return_exceptions=True
-        )
-    assert all(isinstance(failure, EndpointError) for failure in failures)
-
-
 async def test_too_large_batch_is_halved(
     tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,18 +218,6 @@ async def test_too_large_batch_is_halved(
 
     monkeypatch.setattr(type(model._desk._weights.model), "generate", tight)  # type: ignore[union-attr]
     assert await asyncio.gather(*(said(model, call) for call in calls)) == wanted
-
-
-async def test_batch_keeps_to_its_tokens(
-    tiny_model: Callable[[str], Path],
-    tmp_path: Path,
-    batches: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(desk, "BATCH_TOKENS", 200)
-    model = LocalModel(tiny_model("qwen2"), device="cpu", batch=8)
-    await asyncio.gather(*(said(model, call) for call in asks(tmp_path, "qwen2", 8)))
-    assert 1 < max(batches) < 5
 
 
 def adapted(folder: Path, place: Path) -> Any:
@@ -388,7 +344,7 @@ def test_embedded_is_adapted_by_its_name(
     for run, more in (("plain", []), ("adapted", ["--model.adapter", str(tmp_path / "tuned")])):
         assert main([*words, *more, "-o", str(tmp_path / run)]) == 0
         (episode,) = (
-            item for item in read_trajectories(tmp_path / run) if isinstance(item, Trajectory)
+            item for item in iter_trajectories(tmp_path / run) if isinstance(item, Trajectory)
         )
         agents.append(episode.agent)
         answers.append(episode.metadata["replies"])

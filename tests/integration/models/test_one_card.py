@@ -17,7 +17,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.registry import make_judge
-from prill.models.devices import free_devices, register_user
+from prill.models.devices import free_devices
 from prill.models.vllm import VLLMModel
 from tests.support.models.machine import ASK, FORM, Machine
 
@@ -50,16 +50,6 @@ async def test_second_server_starts_alone(machine: Machine) -> None:
     judge.close()
 
 
-async def test_given_shares_run_together(machine: Machine) -> None:
-    first = VLLMModel(str(machine.model), serve_options=SHARE.format(0.5))
-    second = VLLMModel(str(machine.other()), serve_options="--gpu_memory_utilization=0.45")
-    await asyncio.gather(ask(first), ask(second))
-    await ask(first)
-    assert len(machine.words) == 2 and at_once(machine) == 2
-    free_devices()
-    assert machine.all_ended()
-
-
 async def test_server_in_use_is_not_ended(machine: Machine) -> None:
     """A call that needs the card while another one is answered there ends with what to do, and the
     other one goes on.
@@ -87,11 +77,6 @@ def test_judge_of_two_servers_is_refused(machine: Machine, shares: tuple[object,
         make_judge(modular(machine.model, machine.other(), shares))
 
 
-def test_judge_of_two_shares_is_made(machine: Machine) -> None:
-    make_judge(modular(machine.model, machine.other(), (0.45, 0.45)))
-    make_judge(modular(machine.model, machine.model, (None, None)))  # one server serves both
-
-
 def test_weights_are_freed_and_loaded_again(tmp_path: Path) -> None:
     from prill.models.local.model import LocalModel
 
@@ -100,26 +85,6 @@ def test_weights_are_freed_and_loaded_again(tmp_path: Path) -> None:
     model._desk._weights = SimpleNamespace()  # type: ignore[assignment]
     free_devices()
     assert model._desk._weights is None
-
-
-def test_torch_gives_its_cache_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only after the weights were let go: what they held is in the cache then."""
-    told: list[str] = []
-
-    class Held:
-        def free(self) -> None:
-            told.append("freed")
-
-    cuda = SimpleNamespace(
-        is_available=lambda: True,
-        is_initialized=lambda: True,
-        empty_cache=lambda: told.append("emptied"),
-    )
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    held = Held()
-    register_user(held)
-    free_devices()
-    assert told == ["freed", "emptied"]
 
 
 STUDY = """
@@ -184,14 +149,13 @@ class Clicker:
     def demonstrate(self, trajectory, index):
         return [Message("user", ("Which?",))], "click"
 """
-# What `prill refine` does, with a training that notes which servers run, and makes an adapter that
-# is none.
+# What `prill filtered-bc` does, with a training that notes which servers run, and makes an adapter
+# that is none.
 RUN = """
 import sys
 import time
 from pathlib import Path
-from prill.runs.filtered_bc import prepare
-from prill.refine.filtered_bc import Study, run_study
+from prill.refine.filtered_bc.study import FilteredBCConfig, prepare, run_study
 
 def learn(spec, rows, output, **told):
     print("training", flush=True)
@@ -201,9 +165,9 @@ def learn(spec, rows, output, **told):
     (output / "adapter_config.json").write_text('{"r": 8}')
     return output
 
-study = Study.load(Path(sys.argv[1]))
-world, judges, _ = prepare(study, Path(sys.argv[2]))
-run_study(study, world, Path(sys.argv[2]), learn=learn)
+config = FilteredBCConfig.load(Path(sys.argv[1]), output=Path(sys.argv[2]))
+world, judges, _ = prepare(config)
+run_study(config, world, learn=learn)
 print("done", flush=True)
 """
 

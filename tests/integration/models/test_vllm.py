@@ -78,14 +78,27 @@ def test_dropped_model_ends_its_server(machine: Machine) -> None:
     assert machine.all_ended()
 
 
-async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
-    machine.script('echo "no room on the device, $VLLM_API_KEY" >&2; exit 3')
+async def test_dead_start_keeps_its_log_and_shows_the_first_error(machine: Machine) -> None:
+    end = "for i in $(seq 40); do echo frame $i; done; echo See root cause above."
+    machine.script(
+        "echo INFO loads; echo 'WARNING may cause errors like `OSError: too many files`'; "
+        "echo '(Worker pid=7) ERROR 11-28 [core.py:866] ValueError: no room on the device,' "
+        f"$VLLM_API_KEY >&2; {end}; echo 'RuntimeError: the engine ended'; exit 3"
+    )
     model = VLLMModel(str(machine.model))
-    with pytest.raises(
-        EndpointError, match=r"vllm/tiny: vLLM exited with status 3; its last lines:"
-    ) as caught:
+    with pytest.raises(EndpointError, match="vllm/tiny: vLLM exited with status 3; ") as caught:
         await model.complete(ASK)
-    assert str(caught.value).endswith("no room on the device, ***")
+    told = str(caught.value)
+    assert (
+        "the first error in it: (Worker pid=7) ERROR 11-28 [core.py:866] ValueError: no room"
+        in told
+    )
+    assert "frame 40\n" in told and "frame 9\n" not in told
+    log = Path(re.search(r"its log is in (\S+\.log);", told)[1])  # type: ignore[index]
+    kept = log.read_text()
+    log.unlink()
+    assert kept.startswith("INFO loads\n") and "frame 9\n" in kept
+    assert model.endpoint.key() not in kept + told
     with pytest.raises(EndpointError, match="exited with status 3"):
         await model.complete(ASK)
     assert len(machine.words) == 1 and machine.all_ended()
@@ -157,7 +170,7 @@ def test_server_ends_with_the_run(machine: Machine, tmp_path: Path, number: sign
         "--concurrency",
         "2",
     ]
-    slow = ["--serve-options=--fault latency=0.2"]
+    slow = ["--model.serve-options=--fault latency=0.2"]
     run = subprocess.Popen(
         [sys.executable, "-m", "prill", "score", *words, *slow],
         cwd=tmp_path,
@@ -208,37 +221,82 @@ async def test_adapter_is_served_by_name(machine: Machine, tmp_path: Path) -> No
     model.close()
 
 
-@pytest.mark.parametrize(
-    ("layer", "told"),
-    [
-        ("model.visual.blocks.0.attn.qkv", True),
-        ("model.language_model.layers.0.self_attn.q_proj", False),
-    ],
-)
+EYES, WORDS = "model.visual.blocks.0.attn.qkv", "model.language_model.layers.0.self_attn.q_proj"
+
+
+def adapted(folder: Path, layer: str) -> Path:
+    """A LoRA adapter of one layer, without figures."""
+    (adapter := folder / "tuned").mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 8}')
+    weights = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({f"base_model.model.{layer}.lora_A.weight": weights})
+    data = len(header).to_bytes(8, "little") + header.encode()
+    (adapter / "adapter_model.safetensors").write_bytes(data)
+    return adapter
+
+
+@pytest.mark.parametrize(("layer", "told"), [(EYES, True), (WORDS, False)])
 async def test_adapter_of_the_vision_encoder_is_used(
     machine: Machine, tmp_path: Path, layer: str, told: bool
 ) -> None:
-    adapter = tmp_path / "tuned"
-    adapter.mkdir()
-    (adapter / "adapter_config.json").write_text('{"r": 8}')
-    header = json.dumps(
-        {
-            f"base_model.model.{layer}.lora_A.weight": {
-                "dtype": "F32",
-                "shape": [0],
-                "data_offsets": [0, 0],
-            }
-        }
-    )
-    data = len(header).to_bytes(8, "little") + header.encode()
-    (adapter / "adapter_model.safetensors").write_bytes(data)
+    adapter = adapted(tmp_path, layer)
     model = VLLMModel(str(machine.model), adapter=str(adapter))
     await model.complete(ASK, form=FORM)
     model.close()
     assert ("--enable-tower-connector-lora" in machine.words[0]) is told
-    (adapter / "adapter_model.safetensors").write_bytes(data[:30])
+    weights = adapter / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:30])
     with pytest.raises(UsageError, match="incomplete safetensors file"):
         VLLMModel(str(machine.model), adapter=str(adapter))
+
+
+# Lines that vLLM 0.32 writes (vllm/lora/model_manager.py).
+TOWER = (
+    "WARNING [model_manager.py:254] LoRA with tower connector is enabled, but the model "
+    "GLM4VForCausalLM does not support it. This will be ignored."
+)
+WRAPPER = (
+    "WARNING [model_manager.py:496] Regarding GLM4VForCausalLM, no matching PunicaWrapper is "
+    "found; {} will be ignored."
+)
+LAYER = (
+    "WARNING LoRA target module {} (Odd) matched the deployment configuration but could not be "
+    "wrapped by any LoRA layer implementation. It will be ignored."
+)
+HARMLESS = (
+    "INFO Qwen2_5_VL supports adding LoRA to the tower modules. If needed, please set "
+    "`enable_tower_connector_lora=True`."
+)
+
+
+@pytest.mark.parametrize(
+    ("layer", "line", "refused"),
+    [
+        (EYES, TOWER, True),
+        (EYES, WRAPPER.format("visual.blocks.0.attn.qkv"), True),
+        (EYES, WRAPPER.format("visual.merger.mlp.0"), False),
+        (WORDS, LAYER.format("language_model.model.layers.0.self_attn.qkv_proj"), True),
+        (WORDS, LAYER.format("language_model.model.layers.0.mlp.gate_up_proj"), False),
+        (WORDS, WRAPPER.format("visual.blocks.0.attn.q_proj"), False),
+        (WORDS, HARMLESS, False),
+        (EYES, "WARNING the setting seed will be ignored.", False),
+    ],
+)
+async def test_adapter_that_is_not_taken_whole_is_refused(
+    machine: Machine, tmp_path: Path, layer: str, line: str, refused: bool
+) -> None:
+    machine.script(f'echo {shlex.quote(line)} >&2\n{STAND_IN} "$@"')
+    model = VLLMModel(str(machine.model), adapter=str(adapted(tmp_path, layer)))
+    if refused:
+        with pytest.raises(
+            EndpointError, match="does not serve the adapter .*/tuned whole"
+        ) as told:
+            await model.complete(ASK, form=FORM)
+        assert line[:100] in str(told.value)
+    else:
+        assert (await model.complete(ASK, form=FORM)).fields
+        model.close()
+    assert machine.all_ended()
 
 
 async def test_other_interpreter_serves(machine: Machine) -> None:

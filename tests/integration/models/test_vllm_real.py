@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import TruncatedError
+from prill.errors import EndpointError, TruncatedError
 from prill.io.store import read_verdicts
 from prill.models.local.model import LocalModel
 from prill.models.vllm import VLLMModel
@@ -41,8 +41,8 @@ ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
 }
 OPTIONS = (
-    "--serve-options=--enforce-eager --max-num-seqs 4",
-    "--dtype",
+    "--model.serve-options=--enforce-eager --max-num-seqs 4",
+    "--model.dtype",
     "bfloat16",
     "--model.images",
     "2",
@@ -91,7 +91,16 @@ def judged(folder: Path, kind: str, judge: str) -> list[Verdict]:
                 likely[index] = verdict * {"s": 1, "f": -1, "i": 0}[token[0]]
     tiny.save(model.bfloat16(), reader, folder / kind)
     asked = ["t.jsonl", "-o", "v.jsonl", "--judge", judge, "--model", f"vllm:{kind}"]
-    command = [sys.executable, "-m", "prill", "score", *asked, "--serve-python", PYTHON, *OPTIONS]
+    command = [
+        sys.executable,
+        "-m",
+        "prill",
+        "score",
+        *asked,
+        "--model.serve-python",
+        PYTHON,
+        *OPTIONS,
+    ]
     done = subprocess.run(
         command,
         cwd=folder,
@@ -154,3 +163,62 @@ async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.Mo
         said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")
     served.close()
     assert said[f"vllm/{kind}+tuned"] == said[f"local/{kind}+tuned"] != said[f"local/{kind}"]
+
+
+async def test_adapter_of_the_eyes_is_applied_or_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Qwen2.5-VL answers otherwise with it than without; GLM-4V would be served without it."""
+    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    ask = (Message("user", ("What is here?", Image(str(folder / "1.png")))),)
+    kind = "qwen2_5_vl"
+    weights, reader = tiny.build(kind, served=True)
+    tiny.save(weights, reader, folder / kind)
+    lora = peft.LoraConfig(
+        r=8, lora_alpha=64, target_modules=r".*visual.*(qkv|proj)", init_lora_weights=False
+    )
+    peft.get_peft_model(weights, lora).save_pretrained(folder / "eyes")
+    said = []
+    for adapter in (None, str(folder / "eyes")):
+        served = VLLMModel(
+            str(folder / kind),
+            adapter=adapter,
+            dtype="float32",
+            images=1,
+            serve_python=PYTHON,
+            serve_options="--enforce-eager --max-num-seqs 4",
+        )
+        with pytest.raises(TruncatedError) as cut:  # it never ends by itself
+            await served.complete(ask, max_tokens=4)
+        served.close()
+        said.append(str(cut.value))
+    assert said[0] != said[1], "the adapter has an effect"
+
+    (glm := folder / "glm").mkdir()
+    tiny.glm4v(glm)
+    (adapter_of_glm := folder / "glm-eyes").mkdir()
+    settings = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": "query_key_value"}
+    (adapter_of_glm / "adapter_config.json").write_text(json.dumps(settings))
+    from safetensors.torch import save_file
+
+    layers = {
+        "transformer.vision.transformer.layers.0.attention.query_key_value": (128, 384),
+        "transformer.encoder.layers.0.self_attention.query_key_value": (256, 512),
+    }
+    tensors = {
+        f"base_model.model.{layer}.lora_{side}.weight": torch.randn(shape)
+        for layer, (read, written) in layers.items()
+        for side, shape in (("A", (8, read)), ("B", (written, 8)))
+    }
+    save_file(tensors, adapter_of_glm / "adapter_model.safetensors")
+    refused = VLLMModel(
+        str(glm),
+        adapter=str(adapter_of_glm),
+        images=1,
+        serve_python=PYTHON,
+        serve_options="--enforce-eager --max-num-seqs 4 --load-format dummy",
+    )
+    with pytest.raises(EndpointError, match="does not serve the adapter .*GLM4VForCausalLM"):
+        await refused.complete((Message("user", ("What is here?",)),), max_tokens=4)

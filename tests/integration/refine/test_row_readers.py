@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from prill.protocols import Image, Message
-from prill.refine.export import ExportSpec, export_rows
-from prill.refine.filter import filter_steps
+from prill.refine.filter import ExportSpec, export_rows
 from prill.refine.formats import KINDS
+from prill.refine.selection import filter_steps
 from tests.support.paths import SUPPORT
 from tests.support.refine.builders import Parrot, attempt, click, picture, verdict
 
@@ -82,12 +82,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
             pytest.skip(f"{name} is not installed; see {home}/install.log")
         folder = tmp_path_factory.mktemp("rows") / name
         written(folder, name)
-        command = [
-            str(home / "bin/python"),
-            str(SUPPORT / "refine/readers.py"),
-            name,
-            str(folder),
-        ]
+        command = [str(home / "bin/python"), str(SUPPORT / "refine/readers.py"), name, str(folder)]
         caches = {"HF_HOME": str(folder / "cache")}
         done = subprocess.run(
             command,

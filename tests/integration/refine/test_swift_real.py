@@ -18,7 +18,7 @@ from prill.errors import EndpointError
 from prill.models.local.weights import check_adapter, load
 from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.spec import TrainSpec, presets
-from prill.refine.training.train import train
+from prill.refine.training.train import train_rows as train
 
 HOME = Path(os.environ.get("PRILL_FRAMEWORKS", "/nowhere"), "ms-swift")
 PYTHON = str(HOME / "bin/python")
@@ -92,7 +92,7 @@ def spec_of(model: Path, **changed: Any) -> TrainSpec:
         "held_out": 0.3,
     }
     # Found by its name where the model has one.
-    settings |= {"model_type": "qwen2_5_vl", "engine_options": "--template qwen2_5_vl"}
+    settings |= {"model_type": "qwen2_5_vl", "options": {"template": "qwen2_5_vl"}}
     return TrainSpec(
         model=str(model),
         engine="swift",

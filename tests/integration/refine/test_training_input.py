@@ -22,7 +22,8 @@ from prill.errors import EndpointError, MissingExtraError, UsageError
 from prill.refine.training.preflight import check_memory
 from prill.refine.training.samples import read_rows, split
 from prill.refine.training.spec import TrainSpec, presets, training_spec
-from prill.refine.training.train import check_training, train
+from prill.refine.training.train import check_training
+from prill.refine.training.train import train_rows as train
 from prill.refine.training.weights import bounded_size
 from tests.support.refine.launching import QUIET, needs_training
 
@@ -76,13 +77,6 @@ def test_presets_have_the_papers_figures() -> None:
     assert all(preset.source for preset in presets().values())
 
 
-def test_files_and_keywords_are_the_same(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text('preset = "paper"\nmodel = "m"\nrank = 4\n', encoding="utf-8")
-    assert training_spec(str(file)) == training_spec("paper", model="m", rank=4)
-    assert training_spec(str(file), rank="9", lax=True).rank == 9
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -96,11 +90,6 @@ def test_files_and_keywords_are_the_same(tmp_path: Path) -> None:
 def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         training_spec(**options)
-
-
-def test_settings_are_checked_in_python_too() -> None:
-    with pytest.raises(OptionError, match="warmup"):
-        TrainSpec(model="m", warmup=1.5)
 
 
 @pytest.mark.parametrize(
@@ -132,27 +121,9 @@ def test_broken_rows_name_their_line(row: Any, message: str, tmp_path: Path) -> 
         read_rows(write(tmp_path, text_row(), row))
 
 
-def test_several_broken_rows_are_one_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="8 rows are broken") as caught:
-        read_rows(write(tmp_path, *["{"] * 8))
-    assert str(caught.value).count("rows.jsonl:") == 5
-
-
-def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no rows"):
-        read_rows(write(tmp_path))
-
-
 def test_a_captioner_needs_pictures(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="rows.jsonl:1: has no image"):
         read_rows(write(tmp_path, text_row()), pictures=True)
-
-
-def test_pictures_of_plain_rows_come_first(tmp_path: Path) -> None:
-    row = text_row(images=["a.png"])
-    sample = read_rows(write(tmp_path, row)).samples[0]
-    assert [part["type"] for part in sample.prompt[0]["content"]] == ["image", "text"]
-    assert sample.images == (str(tmp_path / "a.png"),)
 
 
 def test_no_task_is_on_both_sides(tmp_path: Path) -> None:
@@ -163,17 +134,6 @@ def test_no_task_is_on_both_sides(tmp_path: Path) -> None:
     assert (len(of_learnt), len(of_held_out), of_learnt & of_held_out) == (7, 3, set())
     # Rows that come later move none of them across, as long as the share allows it.
     assert {sample.group for sample in split(samples[:20], 0.3)[1]} == of_held_out
-
-
-def test_one_task_at_least_is_learnt_from(tmp_path: Path) -> None:
-    samples = read_rows(write(tmp_path, text_row(task="one"), text_row(task="other"))).samples
-    assert [len(some) for some in split(samples, 0.9)] == [1, 1]
-
-
-def test_one_task_cannot_be_split(tmp_path: Path) -> None:
-    samples = read_rows(write(tmp_path, text_row(task="only"), text_row(task="only"))).samples
-    with pytest.raises(OptionError, match="all rows are of one task"):
-        split(samples, 0.1)
 
 
 @needs_training
@@ -277,34 +237,6 @@ def test_all_weights_can_be_trained(tmp_path: Path, tiny_model: Callable[[str], 
 
 
 @needs_training
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            {"architectures": ["CogAgentForCausalLM"]},
-            "is CogAgent, whose code needs transformers below 4.42",
-        ),
-        (
-            {"architectures": ["ChatGLMForConditionalGeneration"]},
-            "needs transformers 4.47 to 4.48.3",
-        ),
-        (
-            {"model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}},
-            "contains Python code",
-        ),
-    ],
-)
-def test_models_with_old_code_are_told(
-    config: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(UsageError, match=message):
-        check_training(TrainSpec(model=str(folder)), write(tmp_path, text_row()), tmp_path / "out")
-
-
-@needs_training
 def test_a_broken_model_is_one_error(tmp_path: Path) -> None:
     rows = write(tmp_path, text_row())
     with pytest.raises(UsageError, match="not a model folder"):
@@ -334,6 +266,26 @@ def test_batches_that_do_not_divide_are_told(
 
 
 @needs_training
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"neftune_noise": 5.0}, "SFTConfig has no 'neftune_noise'.*'neftune_noise_alpha'"),
+        ({"learning_rate": 1e-3}, "learning_rate is determined by the settings"),
+    ],
+)
+def test_options_of_the_trainer_are_checked(
+    tmp_path: Path, tiny_model: Callable[[str], Path], options: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "own.toml").write_text(
+        "preset = 'small-text'\n[options]\n"
+        + "".join(f"{name} = {value}\n" for name, value in options.items())
+    )
+    spec = training_spec(str(tmp_path / "own.toml"), model=str(tiny_model("qwen2")))
+    with pytest.raises(OptionError, match=message):
+        check_training(spec, write(tmp_path, text_row()), tmp_path / "out")
+
+
+@needs_training
 @pytest.mark.skipif(
     importlib.util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed"
 )
@@ -342,23 +294,6 @@ def test_qlora_says_what_is_missing(tmp_path: Path) -> None:
         check_training(
             TrainSpec(model="m", method="qlora"), write(tmp_path, text_row()), tmp_path / "out"
         )
-
-
-@needs_training
-def test_a_folder_of_something_else_stays(
-    tmp_path: Path, tiny_model: Callable[[str], Path]
-) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "thesis.txt").write_text("all of it", encoding="utf-8")
-    with pytest.raises(UsageError, match="contains something that is not a training"):
-        train(
-            TrainSpec(model=str(tiny_model("qwen2"))),
-            write(tmp_path, text_row()),
-            out,
-            resume=False,
-        )
-    assert (out / "thesis.txt").exists()
 
 
 @needs_training
@@ -404,43 +339,6 @@ def test_a_dry_run_writes_nothing(
     assert main([*words, "--held-out", "0", "--dry-run", "--json", "--batch", "4"]) == 0
     assert json.loads(capsys.readouterr().out)["accumulation"] == 4
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@needs_training
-def test_the_command_names_its_flags(
-    tmp_path: Path, tiny_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["train", "policy", str(write(tmp_path, text_row())), "-o", str(tmp_path / "out")]
-    assert (
-        main(
-            [
-                *words,
-                "--model",
-                str(tiny_model("qwen2")),
-                "--max-length",
-                "9",
-                "--preset",
-                "small-text",
-            ]
-        )
-        == 2
-    )
-    assert "(--max-length, --max-pixels, --overlong)" in capsys.readouterr().err
-
-
-def test_policies_are_for_planners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They would otherwise be passed over without a word."""
-    words = [
-        "train",
-        "ranker",
-        str(tmp_path / "gold.jsonl"),
-        "-o",
-        str(tmp_path / "out"),
-        "--policy",
-        "mindact",
-    ]
-    assert main(words) == 2
-    assert "--policy: unknown option" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (600, 400), (3000, 500)])
@@ -490,7 +388,4 @@ def test_captioner_learns_an_adapter_by_default() -> None:
     assert (
         training_spec(trains="captioner").method,
         training_spec("captioner-paper", trains="captioner").method,
-    ) == (
-        "lora",
-        "full",
-    )
+    ) == ("lora", "full")

@@ -16,10 +16,9 @@ from PIL import Image as Picture
 
 import prill
 from prill.evaluators.fitted.calibration import comparable
-from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.io.store import encode, iter_trajectories, read_labels, read_verdicts
 from prill.refine.judge_rows import CODES
 from prill.refine.training.preflight import plan_training
-from prill.refine.training.train import train
 from prill.refine.training.trainer import TrainingWatch, make_trainer
 from prill.types import (
     Action,
@@ -139,25 +138,6 @@ def test_labels_are_the_tokens_of_the_verdict_and_its_end(
     assert {f"success{END}", f"failure{END}"} == set(found)
 
 
-def test_without_balance_it_is_plain_training_on_the_rows(
-    tiny_model: Callable[[str], Path], tmp_path: Path
-) -> None:
-    made = config(tmp_path, tiny_model("qwen2"), seen=False, preset={"balance": False, "steps": 4})
-    prill.train(made)
-    spec = made.spec()
-    plain = prill.TrainPolicyConfig(
-        rows=tmp_path / "judge.rows.jsonl",
-        output=tmp_path / "plain",
-        preset={**{k: v for k, v in spec.settings().items() if k != "trains" and v is not None}},
-    )
-    prill.train(plain)
-    losses = [
-        json.loads((tmp_path / name / "training.json").read_bytes())["figures"]["losses"]
-        for name in ("judge", "plain")
-    ]
-    assert losses[0] == losses[1] and len(losses[0]) == 4
-
-
 def taught(folder: Path, model: Path, *, seen: bool, score: float | None, steps: int) -> Any:
     """A trained judge's losses: its teacher said `score` of each run, or 0 and 1."""
     made = config(
@@ -243,15 +223,6 @@ def test_it_judges_as_it_was_trained(
     assert {verdict.fitted_on for verdict in verdicts.values()} == {"run"}
 
 
-def test_its_card_says_how_it_does_on_other_tasks(
-    trained: Callable[[str], prill.TrainJudgeConfig],
-) -> None:
-    card = (Path(trained("qwen2").output) / "README.md").read_text()
-    assert "# A judge: whether an agent did what was asked" in card
-    for words in ("| kappa |", "| auc |", "| Brier score |", "calibration error", "kept apart"):
-        assert words in card
-
-
 def test_a_run_unlike_those_it_learnt_from_gets_no_verdict(
     trained: Callable[[str], prill.TrainJudgeConfig], tmp_path: Path
 ) -> None:
@@ -319,7 +290,7 @@ def test_out_of_fold_verdicts_come_from_judges_that_did_not_learn_the_goal(
     assert phases[-1] == ("out of fold", 12, 12)
     verdicts = {verdict.id: verdict for verdict in read_verdicts(held_out)}
     assert sorted(verdicts) == sorted(f"r{i}" for i in range(12))
-    goals = {run.id: run.task.goal for run in read_trajectories(made.rows)}
+    goals = {run.id: run.task.goal for run in iter_trajectories(made.rows)}
     learned = [
         {label.id for label in read_labels(tmp_path / f"judge/folds/{fold}.labels.jsonl")}
         for fold in (0, 1)
@@ -328,7 +299,7 @@ def test_out_of_fold_verdicts_come_from_judges_that_did_not_learn_the_goal(
     assert not {goals[id] for id in learned[0]} & {goals[id] for id in learned[1]}
     for fold in (0, 1):
         alone = prill.judge(str(tmp_path / f"judge/folds/{fold}/judge.json"))
-        others = [run for run in read_trajectories(made.rows) if run.id not in learned[fold]]
+        others = [run for run in iter_trajectories(made.rows) if run.id not in learned[fold]]
         scores = [verdict.score for verdict in prill.score(others, alone)]
         assert [verdicts[run.id].score for run in others] == scores
     assert sum(verdict.score is not None for verdict in verdicts.values()) >= 6
@@ -337,27 +308,6 @@ def test_out_of_fold_verdicts_come_from_judges_that_did_not_learn_the_goal(
     assert {verdict.fitted_on for verdict in verdicts.values()} == {"other"}
     prill.train(made, progress=lambda _: pytest.fail("nothing is trained again"))
     assert [v.score for v in read_verdicts(held_out)] == [v.score for v in verdicts.values()]
-
-
-def test_folds_that_cannot_learn_are_refused_before_anything_is_trained(
-    tiny_model: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """Seven folds of six goals leave one empty; of two folds, one has all successes of a goal."""
-    made = config(
-        tmp_path,
-        tiny_model("qwen2"),
-        seen=False,
-        grouping="goal",
-        out_of_fold=tmp_path / "held-out.jsonl",
-        folds=7,
-    )
-    with pytest.raises(prill.UsageError, match="7 folds of 6 groups by goal: one is empty"):
-        prill.train(made)
-    alone = [LabelRecord(id=f"r{i}", success=i == 0, source="oracle") for i in range(12)]
-    (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, alone)))
-    with pytest.raises(prill.UsageError, match="leaves no success or no failure to learn from"):
-        prill.train(made.copy_with(folds=2))
-    assert not (tmp_path / "judge").exists()
 
 
 def test_the_likelihood_judge_learns_the_goals_of_successes_alone(
@@ -376,7 +326,7 @@ def test_the_likelihood_judge_learns_the_goals_of_successes_alone(
     )
     bought = [
         replace(run, steps=(replace(run.steps[0], action=Action("click", run.task.goal[4:])),))
-        for run in read_trajectories(made.rows)
+        for run in iter_trajectories(made.rows)
     ]
     Path(made.rows).write_bytes(b"".join(map(encode, bought)))
     rows = made.make_rows()
@@ -401,28 +351,3 @@ def test_the_likelihood_judge_learns_the_goals_of_successes_alone(
     scores = {v.id: v.score for v in read_verdicts(tmp_path / "v.jsonl") if v.score is not None}
     assert len(scores) == 8
     assert min(scores[run.id] for run in own) > 2 * max(scores[run.id] for run in others)
-
-
-def test_soft_labels_are_refused_where_no_verdict_is_learnt(tmp_path: Path) -> None:
-    trajectories, labels = runs(tmp_path, seen=False)
-    made: dict[str, Any] = {
-        "rows": trajectories,
-        "teacher_verdicts": labels,
-        "output": tmp_path / "out",
-    }
-    judge = {"name": "likelihood", "captioner": "text"}
-    with pytest.raises(prill.UsageError, match="soft labels need a judge that replies with one"):
-        prill.TrainJudgeConfig(**made, soft_labels=True, judge=judge)
-
-
-def test_rows_of_something_else_are_refused(
-    tiny_model: Callable[[str], Path], tmp_path: Path
-) -> None:
-    made = config(tmp_path, tiny_model("qwen2"), seen=False, preset={"held_out": 0.0})
-    row = {
-        "prompt": [{"role": "user", "content": "a"}],
-        "completion": [{"role": "assistant", "content": "b"}],
-    }
-    (tmp_path / "rows.jsonl").write_bytes(encode(row))
-    with pytest.raises(prill.UsageError, match=r"rows.jsonl:1: not the row of a judge"):
-        train(made.spec(), tmp_path / "rows.jsonl", tmp_path / "out")

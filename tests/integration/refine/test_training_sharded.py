@@ -16,7 +16,7 @@ import pytest
 from prill.errors import UsageError
 from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.train import train
+from prill.refine.training.train import train_rows as train
 from tests.support.refine.launching import TRAINS, command, train_on_two_processes, write_rows
 
 pytestmark = TRAINS
@@ -28,13 +28,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(model: Path, **changed: Any) -> TrainSpec:
-    given: dict[str, Any] = {
-        "steps": 2,
-        "batch": 4,
-        "rank": 2,
-        "checkpoint_every": 1,
-        **changed,
-    }
+    given: dict[str, Any] = {"steps": 2, "batch": 4, "rank": 2, "checkpoint_every": 1, **changed}
     return TrainSpec(model=str(model), **given)
 
 

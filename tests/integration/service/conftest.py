@@ -1,7 +1,3 @@
-"""A service in this process, for the tests of this folder."""
+"""The tests of this folder need the extra `serve`."""
 
-from __future__ import annotations
-
-from tests.support.service.visiting import record, visiting
-
-__all__ = ["record", "visiting"]
+import tests.support.service.visiting  # noqa: F401

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import signal
 import subprocess
@@ -19,10 +18,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from prill.errors import EnvironmentFailedError, UnparsableError, UsageError
+from prill.errors import EnvironmentFailedError, UnparsableError
 from prill.models.replies import ReplyFormat
-from prill.testing import Faults, MockServer, marked_truth
-from prill.testing.endpoint.faults import FAULTS, certainty
+from prill.testing import MockServer
+from prill.testing.endpoint.faults import FAULTS
 
 STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
 SCHEMA = {
@@ -83,55 +82,6 @@ async def test_marked_verdict_in_every_form(word: str) -> None:
             assert STATUS.parse(choice["message"]["content"])["status"] == word
             assert choice["finish_reason"] == "stop"
     assert json.loads(choice["message"]["content"])["status"] == word
-
-
-async def test_unmarked_verdict_is_computed() -> None:
-    texts = [f"task {i}" for i in range(40)]
-    with MockServer() as server:
-        verdicts = [
-            STATUS.parse((await ask_one(server, asking(t)))["message"]["content"])["status"]
-            for t in texts
-        ]
-    assert verdicts == [marked_truth(t) for t in texts]
-    assert {"success", "failure"} == set(verdicts)
-
-
-async def test_logprobs_spell_the_reply() -> None:
-    text = "truth=failure 7"
-    with MockServer() as server:
-        choice = await ask_one(
-            server, asking(text, response_format=SCHEMA, logprobs=True, top_logprobs=10)
-        )
-    tokens = choice["logprobs"]["content"]
-    assert "".join(t["token"] for t in tokens) == choice["message"]["content"]
-    verdict = [t for t in tokens if len(t["top_logprobs"]) > 1]
-    assert len(verdict) == 1 and verdict[0]["token"].strip() == "failure"
-    p = {t["token"].strip(): math.exp(t["logprob"]) for t in verdict[0]["top_logprobs"]}
-    assert p["failure"] + p["fail"] == pytest.approx(certainty(text))
-    assert sum(p.values()) == pytest.approx(1) and p["success"] == pytest.approx(
-        0.999 - certainty(text)
-    )
-
-
-async def test_usage_counts_text_and_images() -> None:
-    text = "x" * 400
-    with MockServer() as server:
-        bodies = [asking(text), asking([{"type": "text", "text": text}, PIXEL])]
-        answers = [json.loads(text)["usage"] for _, text, _ in await ask_all(server, bodies)]
-        stats = server.stats()
-    assert [a["prompt_tokens"] for a in answers] == [101, 101 + 1105]
-    assert (stats.prompt_tokens, stats.images) == (101 + 101 + 1105, 1)
-    assert stats.completion_tokens == sum(a["completion_tokens"] for a in answers) > 0
-
-
-async def test_reply_cut_at_the_token_limit() -> None:
-    with MockServer(thought_tokens=150) as server:
-        short = await ask_one(server, asking("truth=success", max_tokens=100))
-        long = await ask_one(server, asking("truth=success", max_completion_tokens=200))
-    assert (short["finish_reason"], long["finish_reason"]) == ("length", "stop")
-    with pytest.raises(UnparsableError):
-        STATUS.parse(short["message"]["content"])
-    assert STATUS.parse(long["message"]["content"])["status"] == "success"
 
 
 async def test_faults_come_at_their_rates() -> None:
@@ -196,32 +146,6 @@ async def test_request_fate_ignores_order() -> None:
     assert again != first and other != first
 
 
-async def test_statistics_count_repeated_prompts() -> None:
-    with MockServer(latency=0.2) as server:
-        await ask_all(server, [asking("a"), asking("b"), asking("a"), asking("c")])
-        stats = server.stats()
-    assert sorted(stats.prompts.values()) == [1, 1, 2]
-    assert (stats.requests, stats.in_flight, stats.peak_in_flight) == (4, 0, 4)
-
-
-async def test_stall_outlasts_its_client() -> None:
-    with MockServer(stall=1.0, stall_seconds=60) as server:
-        assert (await ask_all(server, [asking("a")], patience=0.3))[0][0] == -1
-        for _ in range(200):
-            if (stats := server.stats()).in_flight == 0:
-                break
-            await asyncio.sleep(0.02)
-    assert stats.in_flight == 0 and stats.outcomes == {"stall": 1}
-
-
-async def test_requests_beyond_slots_are_refused() -> None:
-    with MockServer(slots=3, latency=0.5) as server:
-        statuses = Counter(
-            status for status, _, _ in await ask_all(server, [asking(f"{i}") for i in range(8)])
-        )
-    assert statuses == {200: 3, 429: 5}
-
-
 @pytest.mark.parametrize(
     ("setting", "body", "status", "words"),
     [
@@ -250,34 +174,6 @@ async def test_unsupported_options_refused(
         assert server.stats().outcomes[setting] >= 1
     assert code == status and words in json.dumps(error)
     assert plain == (status if setting in ("refuse_key", "unknown_model") else 200)
-
-
-async def test_prompt_over_window_is_refused() -> None:
-    with MockServer(context=100) as server:
-        status, error = await parse_error(server, asking("x" * 800))
-        assert (await ask_all(server, [asking("x" * 300)]))[0][0] == 200
-    assert (status, error["code"]) == (400, "context_length_exceeded")
-    assert "100 tokens" in error["message"] and "201 tokens" in error["message"]
-
-
-async def test_format_ignored_gives_tagged_lines() -> None:
-    with MockServer(ignore_format=True) as server:
-        text = (await ask_one(server, asking("truth=failure", response_format=SCHEMA)))["message"][
-            "content"
-        ]
-    assert text.startswith("Thoughts: ") and text.endswith("\nStatus: failure")
-
-
-async def test_wrong_body_is_refused_and_counted() -> None:
-    with MockServer() as server:
-        assert (await ask_all(server, [{"model": "mock"}]))[0][0] == 400
-        assert server.stats().outcomes == {"malformed": 1}
-
-
-async def test_truth_may_be_imported_function() -> None:
-    with MockServer(truth="prill.testing.endpoint.faults:certainty") as server:
-        text = (await ask_one(server, asking("a")))["message"]["content"]
-    assert text.endswith(f"Status: {certainty('a')}")
 
 
 def test_server_ends_with_its_parent() -> None:
@@ -310,15 +206,6 @@ def _is_zombie(pid: int) -> bool:
             return file.read().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return False
-
-
-def test_senseless_settings_refused() -> None:
-    with pytest.raises(UsageError, match="between 0 and 1"):
-        Faults(drop=1.5)
-    with pytest.raises(UsageError, match=r"sum to 1\.2"):
-        Faults(drop=0.6, cut=0.6)
-    with pytest.raises(TypeError, match="dorp"):
-        MockServer(dorp=0.1)
 
 
 def test_failed_server_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:

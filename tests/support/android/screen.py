@@ -29,16 +29,9 @@ COMPONENTS = {
 HOME_APPS = ("settings", "search", "notes")
 ALL_APPS = ("calculator", "clock", "files", "notes", "search", "settings")
 TOGGLES = (
-    "Wi-Fi",
-    "Bluetooth",
-    "Airplane mode",
-    "Dark theme",
-    "Location",
-    "Battery saver",
-    "NFC",
-    "Hotspot",
-    "Auto-rotate",
-)
+    "Wi-Fi", "Bluetooth", "Airplane mode", "Dark theme", "Location", "Battery saver", "NFC",
+    "Hotspot", "Auto-rotate",
+)  # fmt: skip
 TOGGLES_ON = ("Wi-Fi", "Location")
 ABOUT = ("Display", "Sound", "Storage", "Security", "Accounts", "Languages", "About phone")
 RESULTS = 14

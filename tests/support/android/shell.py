@@ -22,18 +22,9 @@ from tests.support.android.touch import NOTHING, Answer, failed, output
 RUNNER = f"{UIA2}.test/androidx.test.runner.AndroidJUnitRunner"
 # These commands need services that start last. They fail until the boot is complete.
 LATE = (
-    "input",
-    "wm",
-    "am",
-    "pm",
-    "cmd",
-    "screencap",
-    "uiautomator",
-    "ime",
-    "settings",
-    "dumpsys",
+    "input", "wm", "am", "pm", "cmd", "screencap", "uiautomator", "ime", "settings", "dumpsys",
     "monkey",
-)
+)  # fmt: skip
 Program = Callable[[Phone, list[str]], Answer | Awaitable[Answer]]
 Joint = Literal["", "&&", "||", "|"]
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"

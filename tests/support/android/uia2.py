@@ -29,13 +29,9 @@ _STRATEGIES = {"id": "resourceId", "accessibility id": "description", "class nam
 DEVICE_PORT = 6790
 # The requests at the start of a session. A crash waits for the first request after them.
 SESSION_START = (
-    "/status",
-    "/session",
-    "/appium/device/info",
-    "/appium/device/system_bars",
-    "/appium/device/pixel_ratio",
-    "/window",
-)
+    "/status", "/session", "/appium/device/info", "/appium/device/system_bars",
+    "/appium/device/pixel_ratio", "/window",
+)  # fmt: skip
 
 
 async def serve(phone: Phone, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

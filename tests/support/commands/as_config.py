@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
-from prill.runs.rollout import RolloutConfig
+from prill.episodes import RolloutConfig
 
 
 def config(*words: str) -> RolloutConfig:

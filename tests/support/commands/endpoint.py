@@ -83,9 +83,9 @@ class Endpoint:
         return (
             "--model",
             "m",
-            "--base-url",
+            "--model.base-url",
             f"http://127.0.0.1:{self._server.server_port}/v1",
-            "--retries",
+            "--model.retries",
             "0",
         )
 

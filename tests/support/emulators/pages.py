@@ -4,6 +4,7 @@ errors, endless responses.
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 from collections.abc import Iterator
@@ -54,6 +55,24 @@ TREE = """<title>Tree</title><main><h1>Head  line</h1><p>A <b>bold</b> word.</p>
 <div aria-label="it's &quot;so&quot;" role="button" tabindex="0">x</div></main>
 <div style="margin-top: 3000px">far below</div>"""  # noqa: E501
 
+CONTROLS = """<title>Controls</title><a href="/two" title="Bold">\uf032</a><button title="Italic"><i></i></button>
+<a href="/two"><i class="fa fa-search" style="display: inline-block; width: 9px; height: 9px"></i></a>
+<button title="Close">×</button><button disabled>Off</button><input aria-label="Fixed" readonly value="1">
+<div class="on" onclick="document.title = 'Switched'"><span>Dark mode</span></div>
+<div class="gear" tabindex="0" title="Settings" style="width: 20px; height: 20px"></div>
+<div id="listens" class="switch off" style="width: 20px; height: 20px"></div>
+<div style="cursor: pointer"><p>Row text</p><input type="checkbox" aria-label="Pick"></div>
+<label><input type="checkbox" style="display: none" checked>Newsletter</label>
+<input id="styled" type="checkbox" style="position: absolute; clip: rect(0 0 0 0); width: 1px; height: 1px">
+<label for="styled">Styled</label>
+<script>listens.addEventListener("click", () => {})</script>"""  # noqa: E501
+
+UPLOAD = """<title>Upload</title><script>async function sent(e) { const f = e.target.files[0];
+document.title = f.name + ': ' + await f.text(); e.target.value = ''; }</script>
+<input type="file" aria-label="Proof" onchange="sent(event)">
+<input type="file" id="behind" hidden onchange="sent(event)"><button onclick="behind.click()">Choose</button>
+<label><input type="file" hidden onchange="sent(event)">Hidden</label><button>Nothing</button>"""  # noqa: E501
+
 PAGES = {
     "/": HOME,
     "/title": f"<title>{'endless ' * 100_000}</title>",
@@ -92,11 +111,19 @@ document.querySelector("div").attachShadow({ mode: "open" }).innerHTML =
 document.querySelector("p").attachShadow({ mode: "closed" }).innerHTML =
  `<button onclick="document.title = 'Sealed'">sealed</button>`</script>""",  # noqa: E501
     "/many": "<title>Many</title>" + "".join(f"<p>line {number}</p>" for number in range(300)),
+    "/controls": CONTROLS,
+    "/upload": UPLOAD,
+    "/suggest": """<title>Suggest</title><input aria-label="Town" oninput="clearTimeout(this.late); this.late =
+ setTimeout(() => { towns.innerHTML = '<li>Ghent</li>' }, 350)"><ul id="towns"></ul>""",  # noqa: E501
+    "/private": "<title>Private</title>",
     "/lost": (
         "<title>Lost</title><a "
         "href='//['>odd</a><select><option>x</option></select><svg><text y=20>drawn</text></svg>"
     ),
 }
+
+
+_LOGIN = f"Basic {base64.b64encode(b'ann:hush:hush').decode()}"
 
 
 class Site:
@@ -124,6 +151,11 @@ def serving() -> Iterator[Site]:
                 return
             if path == "/slow":
                 site.stop.wait(0.7)
+            if path == "/private" and self.headers["Authorization"] != _LOGIN:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="private"')
+                self.send_header("Content-Length", "0")
+                return self.end_headers()
             known = path in PAGES or path in ("/said", "/file.csv", "/slow")
             status = {"/missing": 404, "/broken": 503}.get(path, 200 if known else 204)
             text = PAGES.get(path, f"<title>{status}</title><p>{self.path}</p>")

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from prill.emulators.webarena.tasks import Mode, TaskConfig, read_configs
+from prill.datasets.webarena_tasks import Mode, TaskConfig, read_configs
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 MODES: tuple[Mode, Mode] = ("paper", "fixed")

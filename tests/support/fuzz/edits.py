@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import copy
 import faulthandler
+import gzip
+import io
 import json
 import os
 import signal
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -191,6 +194,41 @@ def edited_json(value: Any, change: bytes) -> bytes:
     if change[0] % 3:
         return as_json(edited_value(value, change))
     return edited_bytes(as_json(edited_value(value, change[_SIZE:])), change[:_SIZE])
+
+
+def edited_file(data: bytes, change: bytes) -> bytes:
+    """Edits a file by what it is: inside of an archive, a value of JSON, or its bytes."""
+    if change[1] % 5 == 0:
+        return edited_bytes(data, change)
+    if data.startswith(b"\x1f\x8b"):
+        return gzip.compress(edited_file(gzip.decompress(data), change), 1, mtime=0)
+    if data.startswith(b"PK"):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        name = [*parts][change[2] % len(parts)]
+        parts[name] = edited_file(parts[name], change)
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, part in parts.items():
+                archive.writestr(name, part)
+        return file.getvalue()
+    lines = data.splitlines()
+    at = change[2] % len(lines) if lines else 0
+    for before, part, after in (
+        (b"", data, b""),
+        (
+            b"\n".join([*lines[:at], b""]),
+            lines[at] if lines else b"",
+            b"\n".join([b"", *lines[at + 1 :]]),
+        ),
+    ):
+        try:
+            value = json.loads(part)
+        except ValueError:
+            continue
+        if isinstance(value, list | dict):
+            return before + edited_json(value, change) + after
+    return edited_bytes(data, change)
 
 
 def attempt(read: Callable[[], T]) -> T | None:

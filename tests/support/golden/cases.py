@@ -9,6 +9,8 @@ from typing import Any
 from tests.support.paths import ROOT
 
 SAMPLES = ROOT / "datasets" / "samples" / "miniwob"
+# Six runs of MiniWoB++ with pictures, which stay as they are when the samples change.
+RECORDED = Path(__file__).parent / "recorded" / "trajectories.jsonl"
 STUDENT = Path(__file__).with_name("prior.json")
 CALIBRATION = Path(__file__).with_name("calibration.json")
 LABELS = SAMPLES / "labels.jsonl"
@@ -20,7 +22,7 @@ _TEXT = {"name": "modular", "captioner": "text", "model": "m"}
 # Every judge and every wrapper, in the form of a judge file.
 JUDGES: dict[str, dict[str, Any]] = {
     "vlm": {"name": "vlm", "model": "m"},
-    "vlm, paper": {"name": "vlm", "model": "m", "preset": "paper"},
+    "aer-v": {"name": "aer-v", "model": "m"},
     "vlm, options": {
         "name": "vlm",
         "model": "m",
@@ -31,25 +33,18 @@ JUDGES: dict[str, dict[str, Any]] = {
     },
     "modular": {"name": "modular", "model": "m", "captioner": "given"},
     "modular, options": {**_TEXT, "frames": 2, "answer": False, "thoughts": True, "max_tokens": 99},
-    "modular, paper": {**_TEXT, "preset": "paper"},
+    "aer-c": {**_TEXT, "name": "aer-c"},
     "modular, ocr": {"name": "modular", "model": "m", "captioner": "ocr"},
     "steps": {"name": "steps", "model": "m", "captioner": "text"},
-    "steps, options": {
-        "name": "steps",
+    "aer-steps": {
+        "name": "aer-steps",
         "model": "m",
         "captioner": "text",
-        "preset": "paper",
         "towards": 0.3,
         "away": -1.0,
     },
     "webjudge": {"name": "webjudge", "model": "m"},
-    "webjudge, text": {
-        "name": "webjudge",
-        "model": "m",
-        "captioner": "text",
-        "top_k": 2,
-        "max_tokens": 77,
-    },
+    "webjudge, text": {"name": "webjudge", "model": "m", "captioner": "text"},
     "rubric": {"name": "rubric", "model": "m"},
     "rubric, options": {
         "name": "rubric",
@@ -75,7 +70,6 @@ JUDGES: dict[str, dict[str, Any]] = {
         ],
         "show_answer": False,
     },
-    "claims checked": {"name": "self-report", "check_claims": True},
     "vote": {"name": "vote", "samples": 3, "temperature": 0.7, "rule": "any", "judges": [_TEXT]},
     "vote of two": {"name": "vote", "judges": [_TEXT, {"name": "self-report"}]},
     "cascade": {
@@ -96,16 +90,6 @@ JUDGES: dict[str, dict[str, Any]] = {
     "always-fail": {"name": "always-fail"},
     "always-success": {"name": "always-success"},
     "evidence only": {**_TEXT, "evidence_only": True},
-    "points read from the tree": {**_TEXT, "read_points": "tree"},
-    "points read by ocr": {**_TEXT, "read_points": "ocr"},
-    "points marked": {"name": "vlm", "model": "m", "frames": 2, "mark_points": True},
-    "all around": {
-        "name": "vlm",
-        "model": "m",
-        "evidence_only": True,
-        "read_points": "tree",
-        "mark_points": True,
-    },
     "calibrated": {**_PRIOR, "calibration": str(CALIBRATION)},
 }
 

@@ -18,17 +18,9 @@ SETTINGS, SAFARI, MESSAGES = (
 APPS = {SETTINGS: "Settings", SAFARI: "Safari", MESSAGES: "Messages"}
 PAGES = ((SETTINGS, SAFARI), (MESSAGES,))
 SWITCHES = (
-    "Airplane Mode",
-    "Wi-Fi",
-    "Bluetooth",
-    "Cellular Data",
-    "Personal Hotspot",
-    "VPN",
-    "Dark Appearance",
-    "Bold Text",
-    "Reduce Motion",
-    "Low Power Mode",
-)
+    "Airplane Mode", "Wi-Fi", "Bluetooth", "Cellular Data", "Personal Hotspot", "VPN",
+    "Dark Appearance", "Bold Text", "Reduce Motion", "Low Power Mode",
+)  # fmt: skip
 ROW, TOP = 80, 120
 # idb's names for a UIKit switch; its value is "0" or "1".
 ROLES = {

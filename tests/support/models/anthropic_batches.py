@@ -20,15 +20,8 @@ if TYPE_CHECKING:
 
 _PATH = "/v1/messages/batches"
 _KNOWN = {
-    "model",
-    "max_tokens",
-    "messages",
-    "system",
-    "temperature",
-    "top_p",
-    "top_k",
-    "output_config",
-}
+    "model", "max_tokens", "messages", "system", "temperature", "top_p", "top_k", "output_config",
+}  # fmt: skip
 _NEEDED = ("model", "max_tokens", "messages")
 # JSON Schema keywords that structured outputs reject (Anthropic's documentation, "JSON Schema
 # limitations").

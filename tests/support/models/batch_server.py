@@ -9,7 +9,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,9 +36,9 @@ Answer = Callable[[bytes], tuple[int, bytes]]
 class BatchFaults(Faults):
     """The settings of the mock endpoint, and those of its batches."""
 
-    batch_polls: Annotated[int, "status requests until a batch is done"] = 1
-    batch_expired: Annotated[float, "rate of requests of a batch that are never carried out"] = 0.0
-    batch_failed: Annotated[float, "rate of requests of a batch that fail"] = 0.0
+    batch_polls: int = 1  # status requests until a batch is done
+    batch_expired: float = 0.0  # rate of requests of a batch that are never carried out
+    batch_failed: float = 0.0  # rate of requests of a batch that fail
 
     def outcome(self, batch: str, number: int) -> str:
         """Returns what becomes of a request: `expired`, `failed` or `ok`; equal for equal seeds."""

@@ -11,21 +11,16 @@ tests of any room.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 KINDS = ("qwen2", "qwen2_5_vl", "qwen3_vl")
 SPECIAL = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
+    "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
+)  # fmt: skip
 # Trainers compute the loss between the generation marks: the reply and its end token.
 TEMPLATE = """\
 {%- macro words(content) -%}
@@ -178,6 +173,58 @@ def _processor(family: str, words: Any, patch: int) -> Any:
     return getattr(transformers, f"{family}Processor")(
         image_processor=pictures, tokenizer=words, video_processor=films, chat_template=TEMPLATE
     )
+
+
+def glm4v(folder: Path) -> Path:
+    """Writes the configuration and the tokenizer of a tiny GLM-4V, as vLLM reads them, in the size
+    that it takes on a CPU; vLLM draws the weights (`--load-format dummy`).
+
+    transformers has no code for it, so there are no weights to save.
+    """
+    from transformers import AddedToken
+
+    words = tokenizer()
+    begin, end = "<|begin_of_image|>", "<|end_of_image|>"
+    words.add_tokens([AddedToken(word, special=True) for word in (begin, end)])
+    words.save_pretrained(folder)
+    ids = words.convert_tokens_to_ids
+    settings = {
+        "model_type": "chatglm",
+        "architectures": ["GLM4VForCausalLM"],
+        "num_layers": 2,
+        "padded_vocab_size": -(-len(words) // 64) * 64,
+        "hidden_size": 256,
+        "ffn_hidden_size": 512,
+        "kv_channels": 64,
+        "num_attention_heads": 4,
+        "seq_length": 1024,
+        "multi_query_attention": True,
+        "multi_query_group_num": 2,
+        "add_qkv_bias": True,
+        "original_rope": True,
+        "tie_word_embeddings": False,
+        "pad_token_id": ids("<|endoftext|>"),
+        "eos_token_id": ids("<|im_end|>"),
+        "boi_token_id": ids(begin),
+        "eoi_token_id": ids(end),
+        "torch_dtype": "bfloat16",
+        "vision_config": {
+            "dropout_prob": 0.0,
+            "hidden_act": "gelu",
+            "hidden_size": 128,
+            "image_size": 56,
+            "in_channels": 3,
+            "intermediate_size": 128,
+            "layer_norm_eps": 1e-6,
+            "num_heads": 2,
+            "num_hidden_layers": 2,
+            "num_positions": 17,
+            "patch_size": 14,
+            "scaling_factor": 8,
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+    return folder
 
 
 def taught(model: Any, reader: Any, text: str) -> Any:

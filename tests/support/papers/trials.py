@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 
-from prill.refine.outcomes import TaskResult
+from prill.io.retries import TaskResult
 
 
 def solved_by(tasks: Iterable[TaskResult]) -> dict[str, int | None]:

@@ -47,6 +47,7 @@ class Asked:
         if not turn.startswith(_OBJECTIVE) or _PAGE not in turn:
             raise LookupError("this is no prompt of the policy step")
         objective, _, rest = turn.removeprefix(_OBJECTIVE).partition(_PAGE)
+        objective = objective.partition("\nCODE: ")[0]
         page, _, after = rest.partition("\nURL: ")
         previous = after.partition(_PREVIOUS)[2].splitlines()
         lines = [line for line in map(_LINE.fullmatch, page.splitlines()) if line]

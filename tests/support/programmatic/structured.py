@@ -139,7 +139,9 @@ _KINDS = (
 
 def _goal(prompt: str) -> str:
     return str(
-        re.findall(r"^GOAL: (.*?)\n(?:DONE SO FAR|STATUS):", prompt, re.MULTILINE | re.DOTALL)[-1]
+        re.findall(r"^GOAL: (.*?)\n(?:CODE|DONE SO FAR|STATUS):", prompt, re.MULTILINE | re.DOTALL)[
+            -1
+        ]
     )
 
 

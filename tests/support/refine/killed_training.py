@@ -32,13 +32,7 @@ _SETTINGS: dict[str, Any] = {
     "checkpoint_every": 2,
     "keep_checkpoints": 1,
 }
-_SETTINGS |= {
-    "rank": 4,
-    "batch": 4,
-    "micro_batch": 2,
-    "log_every": 1,
-    "device": "cpu",
-}
+_SETTINGS |= {"rank": 4, "batch": 4, "micro_batch": 2, "log_every": 1, "device": "cpu"}
 
 
 class Points:
@@ -97,7 +91,7 @@ def train_in_fork(model: str, rows: str, folder: Path, last: int | None = None) 
         points, error = Points(folder, last), None
         try:
             from prill.refine.training.spec import training_spec
-            from prill.refine.training.train import train
+            from prill.refine.training.train import train_rows as train
 
             points.listen()
             train(training_spec("paper", model=model, **_SETTINGS), rows, folder)

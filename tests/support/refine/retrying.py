@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from prill.episodes.record import Pool
+from prill.io.retries import ReflexionResults
 from prill.models.ledger import Ledger, Price
 from prill.policies.react import React
 from prill.protocols import Evaluator, Form, Learner, Message, Reply
-from prill.refine.outcomes import ReflexionResults
 from prill.refine.reflector import Reflective, Reflector
-from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
-from prill.refine.retries import RetrySpec
+from prill.refine.reflexion import PlaySettings, run_reflexion
+from prill.refine.retries import Challenge, RetrySpec
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Verdict
 

@@ -14,13 +14,14 @@ from PIL import Image, ImageDraw
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption
 from prill.io.store import encode, encode_trajectory, read_labels
-from prill.refine.rewards.watch.page import watch_page
-from prill.refine.rewards.watch.signs import WatchTally
-from prill.refine.rewards.watch.spec import WatchLimits
-from prill.runs.view import ViewConfig, view_async
-from prill.service.metrics import Latest, Metrics
-from prill.service.page import status_page
-from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn, transcript_folder
+from prill.models.transcripts import (
+    Call,
+    ImageFile,
+    Transcript,
+    TranscriptLog,
+    Turn,
+    transcript_folder,
+)
 from prill.types import (
     Action,
     Criterion,
@@ -39,7 +40,7 @@ from prill.types import (
 )
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import write_report
-from tests.unit.commands.test_watch import course
+from prill.ui.view.run import ViewConfig, view
 
 GOALS = ("Order a loaf of rye bread", "Find the opening hours of the library", "Mute the channel")
 JUDGES = (EvaluatorInfo("vlm", "1", "gpt-4o"), EvaluatorInfo("rubric", "2", "gpt-4o-mini"))
@@ -161,42 +162,19 @@ def write_files(folder: Path) -> None:
     (folder / "labels.jsonl").write_bytes(b"".join(map(encode, labels)))
 
 
-def write_pages(folder: Path) -> dict[str, Path]:
-    """Writes the pages that are files, by name: report, watch and status; and what the served pages
-    read.
-    """
+def write_pages(folder: Path) -> Path:
+    """Writes what the served pages read, and returns the report, which it writes, too."""
     write_files(folder)
-    made = {name: folder / f"{name}.html" for name in ("report", "watch", "status")}
+    report = folder / "report.html"
     write_report(
-        made["report"],
+        report,
         trajectories(folder),
         read_judges([folder / "vlm.jsonl", folder / "rubric.jsonl"]),
         read_labels(folder / "labels.jsonl"),
         retries=RETRIES,
     )
     write_captions(folder)
-    records = list(course(1200, hacked=True))
-    (folder / "hacked.jsonl").write_bytes(b"".join(map(encode, records)))
-    tally = WatchTally(WatchLimits())
-    for record in records:
-        tally.add(record)
-    made["watch"].write_text(watch_page([("hacked.jsonl", tally.report())]), encoding="utf-8")
-    made["status"].write_text(status_page(metrics(), "vlm 1, gpt-4o", ending=True))
-    return made
-
-
-def metrics() -> Metrics:
-    """Counters of a service that has judged something."""
-    made = Metrics()
-    made.gauge("waiting", "Waiting", lambda: 3)
-    made.unscored.labels("timeout").inc(2)
-    for n, outcome in enumerate(("success", "success", "failure", "unscored")):
-        made.verdicts.labels(outcome).inc()
-        score = None if outcome == "unscored" else 0.2 + n / 4
-        if score is not None:
-            made.scores.observe(score)
-        made.latest.append(Latest(1e9 + n, f"run-{n}", outcome, score, score, 0.7))
-    return made
+    return report
 
 
 @asynccontextmanager
@@ -210,7 +188,7 @@ async def served_view(folder: Path, **options: Any) -> AsyncIterator[str]:
         annotator="cleo",
         output=folder / "own.jsonl",
     )
-    async with _served(view_async, config.copy_with(**options)) as url:
+    async with _served(view.run_async, config.copy_with(**options)) as url:
         yield url
 
 
@@ -221,7 +199,7 @@ async def served_captions(folder: Path) -> AsyncIterator[str]:
     alone.mkdir()
     write_captions(alone)
     config = ViewConfig(captions=alone / "captions.jsonl", annotator="cleo")
-    async with _served(view_async, config) as url:
+    async with _served(view.run_async, config) as url:
         yield url
 
 
@@ -239,7 +217,7 @@ def write_captions(folder: Path) -> None:
 async def _served(serve: Callable[..., Awaitable[object]], config: object) -> AsyncIterator[str]:
     stop, opened = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving: asyncio.Future[object] = asyncio.ensure_future(
-        serve(config, stop=stop, opened=lambda page: opened.set_result(page.url))
+        serve(config, stop=stop, opened=opened.set_result)
     )
     await asyncio.wait([serving, opened], return_when=asyncio.FIRST_COMPLETED)
     if serving.done():

@@ -6,59 +6,57 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="prill serve is not installed: pip install '.[serve]'")
-pytest.importorskip(
-    "prometheus_client", reason="prill serve is not installed: pip install '.[serve]'"
-)
-httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
+for _package in ("starlette", "prometheus_client", "httpx"):
+    pytest.importorskip(_package, reason="prill serve is not installed: pip install '.[serve]'")
+import httpx  # noqa: E402
 
 from prill.protocols import Evaluator  # noqa: E402
 from prill.refine.rewards import Reward, RewardSpec  # noqa: E402
-from prill.service import Service, ServiceSpec, make_service  # noqa: E402
+from prill.refine.rewards.service import Service, ServiceSpec, make_service  # noqa: E402
 
 Visiting = Callable[..., AbstractAsyncContextManager[tuple[Any, Service]]]
 
 
-@pytest.fixture
-def visiting() -> Visiting:
-    """Returns a context manager: `async with visiting(judge, request_timeout=1) as (client,
-    service)` yields a client of a service with these settings.
-    """
-
-    @asynccontextmanager
-    async def visit(
-        judge: Evaluator,
-        reward: RewardSpec | None = None,
-        *,
-        concurrency: int | None = None,
-        **spec: Any,
-    ) -> AsyncIterator[tuple[Any, Service]]:
-        service = make_service(Reward(judge, reward), ServiceSpec(**spec), concurrency=concurrency)
-        transport = httpx.ASGITransport(service.app)
-        async with httpx.AsyncClient(
-            transport=transport, base_url="http://127.0.0.1:8700", timeout=60
-        ) as client:
-            yield client, service
-
-    return visit
+@asynccontextmanager
+async def visiting(
+    judge: Evaluator,
+    reward: RewardSpec | None = None,
+    *,
+    concurrency: int | None = None,
+    **spec: Any,
+) -> AsyncIterator[tuple[Any, Service]]:
+    """Yields a client of a service with these settings, and the service."""
+    service = make_service(Reward(judge, reward), ServiceSpec(**spec), concurrency=concurrency)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(service.app), base_url="http://127.0.0.1:8700", timeout=60
+    ) as client:
+        yield client, service
 
 
-def answered(service: Service, path: str, status: int) -> float:
-    """Returns how many requests to the path had this status."""
-    return (
-        service.metrics.registry.get_sample_value(
-            "prill_requests_total", {"path": path, "status": str(status)}
-        )
-        or 0.0
-    )
+def run(goal: str = "success", id: str = "t", **more: Any) -> dict[str, Any]:
+    """A serialized trajectory whose goal determines the judge's verdict."""
+    step = {"observation": {"text": "a page"}, "action": {"kind": "click", "text": "click [1]"}}
+    return {"id": id, "task": {"goal": goal}, "steps": [step], **more}
 
 
-@pytest.fixture
-def record() -> Callable[..., dict[str, Any]]:
-    """Returns a factory of serialized trajectories whose goal determines the judge's verdict."""
+def item(goal: str = "success", id: str = "t", **more: Any) -> dict[str, Any]:
+    return {"trajectory": run(goal, id, **more)}
 
-    def make(goal: str = "success", id: str = "t", **more: Any) -> dict[str, Any]:
-        step = {"observation": {"text": "a page"}, "action": {"kind": "click", "text": "click [1]"}}
-        return {"id": id, "task": {"goal": goal}, "steps": [step], **more}
 
-    return make
+def requests(label: Any) -> dict[str, Any]:
+    """A request of each trainer's contract with this label, by path."""
+    return {
+        "/get_reward": {"query": ["asked answered"], "prompts": ["asked "], "labels": [label]},
+        "/rm": {"prompt": "asked", "response": "answered", "label": label},
+        "/verify": {
+            "responses_create_params": {"input": "asked"},
+            "response": {"output": []},
+            "trajectory": label,
+            "row": 7,
+        },
+    }
+
+
+def counted(service: Service, name: str, **labels: str) -> float:
+    """Returns the value of a metric."""
+    return service.metrics.registry.get_sample_value(f"prill_{name}", labels) or 0.0

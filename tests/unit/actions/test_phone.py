@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.actions.phone import (
-    SWIPES,
-    TAP_DISTANCE,
-    dual_point,
-    dual_points,
-    finger_path,
-    parse_android,
-    typed_lines,
-)
+from prill.actions.phone import SWIPES, TAP_DISTANCE, finger_path, parse_android, typed_lines
 from prill.types import Action
 
 
@@ -65,25 +57,6 @@ def test_swipe_from_edge_keeps_its_length(way: str, start: tuple[float, float]) 
     assert all(-1e-9 <= part <= 1 + 1e-9 for part in (x1, y1, x2, y2))
 
 
-def test_finger_beyond_the_rule_swipes() -> None:
-    # Acceptance test of the matching rules: a lift .045 away is a swipe, .03 a tap; the describing
-    # rule is wider.
-    assert dual_point((0.5, 0.5), (0.5, 0.545), swipe_beyond=TAP_DISTANCE).kind == "swipe"
-    assert dual_point((0.5, 0.5), (0.5, 0.53), swipe_beyond=TAP_DISTANCE).kind == "click"
-    assert (
-        parse_android(
-            "Action Type: DualPoint, Touch Point: (0.5, 0.5), Lift Point: (0.5, 0.545)"
-        ).kind
-        == "click"
-    )
-
-
 def test_typed_lines_have_no_control_chars() -> None:
     assert typed_lines("a\tb\r\nc\rd\x7f\n") == ["ab", "c", "d", ""]
     assert typed_lines("héllo 世界") == ["héllo 世界"]
-
-
-def test_points_may_lack_the_zero() -> None:
-    text = "Action Type: DualPoint, Touch Point: (.5, 0.25), Lift Point: (.75, -1.0)"
-    assert dual_points(text) == ((0.5, 0.25), (0.75, -1.0))
-    assert dual_points("Action Type: PressBack") is None

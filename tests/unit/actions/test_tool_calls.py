@@ -62,13 +62,6 @@ def test_action_argument_names_the_kind() -> None:
     assert (action.kind, action.point) == ("click", (0.5, 0.1))
 
 
-def test_places_need_a_screen() -> None:
-    assert tool_action("click", {"x": 50, "y": 20}).point is None
-    assert tool_action("click", {"x": 50, "y": 20}, (100, 200)).point == (0.5, 0.1)
-    for x in (101, -1, "50", None, 10**400):
-        assert tool_action("click", {"x": x, "y": 20}, (100, 200)).point is None
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -80,11 +73,6 @@ def test_places_need_a_screen() -> None:
 def test_drag_has_a_start_and_an_end(arguments: dict[str, object]) -> None:
     action = tool_action("drag", arguments, (100, 200))
     assert (action.point, action.end_point) == ((0.1, 0.1), (0.5, 0.5))
-
-
-def test_drag_with_one_place_has_none() -> None:
-    action = tool_action("left_click_drag", {"coordinate": [50, 100]}, (100, 200))
-    assert (action.point, action.end_point) == (None, None)
 
 
 def test_screen_size_as_a_tool_states() -> None:

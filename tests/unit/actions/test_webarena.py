@@ -129,15 +129,3 @@ def test_action_repeated_from_log_is_same(text: str) -> None:
         action.kind,
         action.value.rstrip("\n") if action.value else action.value,
     )
-
-
-def test_description_without_element() -> None:
-    assert (
-        describe(Action("click", "tap at (0.5, 0.5)", point=(0.5, 0.5)), PAGE)
-        == "tap at (0.5, 0.5)"
-    )
-    assert describe(Action("other", "I am lost"), PAGE) == "I am lost"
-    assert describe(Action("other"), None) == "none"
-    assert describe(Action("click", target="[7] link 'Cart'"), None).startswith(
-        "attempted to click [7]"
-    )

@@ -30,11 +30,3 @@ def test_lines_down_and_pieces_to_the_right() -> None:
 def test_close_lines_are_not_merged() -> None:
     # Detectors draw boxes generously: neighbouring lines overlap by a third.
     assert as_text([piece(str(i), 0.1, 0.02 * i) for i in range(4)]) == "0\n1\n2\n3"
-
-
-def test_box_without_height_is_kept() -> None:
-    assert as_text([piece("flat", 0.1, 0.5, 0.0), piece("line", 0.1, 0.2)]) == "line\nflat"
-
-
-def test_no_boxes_give_an_empty_text() -> None:
-    assert as_text([]) == ""

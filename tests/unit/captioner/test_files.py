@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from prill.captioner import make_captioner
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_captions
+from prill.captioner.registry import make_captioner
 from prill.captioner.vision import CUT
 from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.io.store import encode

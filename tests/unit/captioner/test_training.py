@@ -8,23 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image as Picture
 from PIL import ImageDraw
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
-from prill.captioner.training import (
-    CAPTIONS,
-    DECISIONS,
-    TrainingSpec,
-    TrainingTally,
-    image_hashes,
-    is_english,
-    training_data,
-)
+from prill.captioner.training import DECISIONS, TrainingSpec, TrainingTally, training_data
 from prill.captioner.vision import VLMCaptioner
-from prill.errors import TruncatedError, UsageError
+from prill.errors import TruncatedError
 from prill.protocols import Image, Message
 from prill.testing import ScriptedModel
 
@@ -32,10 +23,6 @@ LONG = "# Page\n" + "- a button with the word Save on it, and a field that is em
 ENGLISH = (
     "Welcome to the shop. Your cart is empty: choose from all of our products and pay with "
     "your card."
-)
-GERMAN = (
-    "Willkommen im Laden. Ihr Warenkorb ist leer, wählen Sie etwas aus und zahlen Sie nicht "
-    "mit der Karte."
 )
 
 
@@ -106,29 +93,16 @@ async def test_rows_have_the_format_of_trl(tmp_path: Path) -> None:
 
 async def test_each_thing_left_out_says_why(tmp_path: Path) -> None:
     names = [
-        draw(tmp_path / f"{name}.png", i)
-        for i, name in enumerate(("good", "cut", "no", "short", "spanish", "german"))
+        draw(tmp_path / f"{name}.png", i) for i, name in enumerate(("good", "cut", "no", "short"))
     ]
     (tmp_path / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     near = draw(tmp_path / "near.png", 0, "typed")
     (tmp_path / "same.png").write_bytes((tmp_path / "good.png").read_bytes())
-    write(
-        tmp_path,
-        [
-            *(
-                (name, GERMAN if name == "german.png" else ENGLISH)
-                for name in (*names, "torn.png", near, "same.png")
-            )
-        ],
-    )
+    write(tmp_path, [*((name, ENGLISH) for name in (*names, "torn.png", near, "same.png"))])
     replies: dict[str, str | Exception] = {
         "cut.png": TruncatedError("cut", LONG),
         "no.png": "I'm sorry, but I can't describe this image. " + LONG,
         "short.png": "A page.",
-        "spanish.png": (
-            "# Página\n- Una lista de los productos con su precio, más el botón para "
-            "comprar y los gastos del envío"
-        ),
     }
     eyes = captioner(replies)
     tally = await make(tmp_path, eyes)
@@ -136,20 +110,18 @@ async def test_each_thing_left_out_says_why(tmp_path: Path) -> None:
         "cut.png": "truncated",
         "no.png": "refusal",
         "short.png": "short",
-        "spanish.png": "language",
-        "german.png": "language",
         "torn.png": "broken",
         "near.png": "near-duplicate",
         "same.png": "equal",
     }
-    assert (tally.rows, tally.asked.made) == (1, 5), "what is left out beforehand is not paid for"
+    assert (tally.rows, tally.asked.made) == (1, 4), "what is left out beforehand is not paid for"
     report = json.loads((tmp_path / "data/report.json").read_text())
     assert report["dropped"] == dict(tally.dropped) and report["rows"] == 1
     assert isinstance(eyes.model, ScriptedModel)
     asked = len(eyes.model.seen)
-    again = await make(tmp_path, eyes, language="any", min_chars=1, near=-1)
-    assert len(eyes.model.seen) == asked + 2, "only the two that were not asked about before"
-    assert again.rows == 5 and set(reasons(tmp_path).values()) == {
+    again = await make(tmp_path, eyes, min_chars=1, near=-1)
+    assert len(eyes.model.seen) == asked + 1, "only the one that was not asked about before"
+    assert again.rows == 3 and set(reasons(tmp_path).values()) == {
         "truncated",
         "refusal",
         "broken",
@@ -199,62 +171,3 @@ async def test_stopped_run_goes_on_without_rows(tmp_path: Path) -> None:
     assert not (tmp_path / "data/rows.jsonl").exists()
     tally = await make(tmp_path, eyes)
     assert (tally.asked.kept, tally.asked.made, tally.rows) == (1, 3, 4)
-
-
-async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
-    write(tmp_path, [(draw(tmp_path / "a.png", 1), ENGLISH)])
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/rows.jsonl").write_text("mine\n")
-    with pytest.raises(UsageError, match="of another kind"):
-        await make(tmp_path, captioner({}))
-    with pytest.raises(UsageError, match="File name too long"):
-        await training_data([tmp_path / "t.jsonl"], captioner({}), tmp_path / ("x" * 300))
-    (tmp_path / "data/rows.jsonl").unlink()
-    (tmp_path / "data" / CAPTIONS).write_text('{"id": "t", "success": true}\n')
-    with pytest.raises(UsageError, match="contains labels, not captions"):
-        await make(tmp_path, captioner({}))
-
-
-@pytest.mark.parametrize(
-    ("text", "english"),
-    [
-        (ENGLISH, True),
-        (GERMAN, False),
-        (
-            "Ajouter au panier. Votre commande est dans le panier pour vous, avec les produits et "
-            "une carte.",
-            False,
-        ),
-        ("Добро пожаловать в наш магазин, ваша корзина пуста", False),
-        ("商品", False),
-        ("OK", None),
-        ("Add Cart Orders Settings Price Shipping Review Rating Customer Refund", True),
-        (
-            "Tervetuloa kauppaamme: ostoskärry tyhjä, lisää tuotteita ja siirry kassalle tästä "
-            "näin",
-            False,
-        ),
-        (
-            "RootWebArea 'カート'\n\t[2] link '注文履歴'\n\t[3] button '購入する'\n\t[4] StaticText '配送先'",  # noqa: E501
-            False,
-        ),
-        (
-            "RootWebArea 'Shop'\n\t[2] link 'Your orders from this year'\n\t[3] button 'Go to the "
-            "checkout now'",
-            True,
-        ),
-        ("Café Est: add the drinks that you like best to your order, and pay at the counter", True),
-        ("", None),
-    ],
-)
-def test_language_rule(text: str, english: bool | None) -> None:
-    assert is_english(text) is english
-
-
-def test_looks_differ_with_pages_not_words(tmp_path: Path) -> None:
-    bits = [
-        image_hashes(str(tmp_path / draw(tmp_path / f"{i}.png", *page)))
-        for i, page in enumerate([(1,), (1, "typed"), (2,)])
-    ]
-    near, far = ((bits[0] ^ other).tolist() for other in bits[1:])
-    assert sum(map(int.bit_count, near)) <= 10 < sum(map(int.bit_count, far))

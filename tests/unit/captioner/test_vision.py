@@ -4,26 +4,17 @@ that were cut.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
 import pytest
 from PIL import Image as Picture
 
-from prill.captioner import VLMCaptioner, make_captioner
 from prill.captioner.ocr import OCRCaptioner, TextBox
-from prill.captioner.vision import CUT, PAPER_DECODING
-from prill.errors import (
-    ContextTooLongError,
-    InputError,
-    NoEvidenceError,
-    TruncatedError,
-    UsageError,
-)
+from prill.captioner.registry import make_captioner
+from prill.captioner.vision import CUT, PAPER_DECODING, VLMCaptioner
+from prill.errors import TruncatedError, UsageError
 from prill.models import OpenAIModel
 from prill.models.prompts import NONCE
 from prill.protocols import Captioner, Image, LanguageModel, Message, SamplingLimits
@@ -81,33 +72,6 @@ async def test_ocr_text_is_quoted_in_request(
     assert "never an instruction" in words
 
 
-async def test_long_ocr_is_cut_to_the_window(
-    shot: Observation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def read(self: VLMCaptioner, path: str) -> str:
-        return "word " * 5000
-
-    def answer(messages: Sequence[Message]) -> str | Exception:
-        return "fits" if len(str(messages[0].parts[1])) < 8000 else ContextTooLongError("too long")
-
-    monkeypatch.setattr(VLMCaptioner, "read", read)
-    assert await VLMCaptioner(ScriptedModel(answer), ocr="rapidocr")(shot) == "fits"
-
-
-async def test_same_picture_is_asked_about_once(shot: Observation, tmp_path: Path) -> None:
-    (tmp_path / "copy.png").write_bytes(Path(str(shot.screenshot)).read_bytes())
-    model = ScriptedModel(["once"])
-    captioner = VLMCaptioner(model)
-    both = await asyncio.gather(
-        captioner(shot), captioner(Observation(screenshot=str(tmp_path / "copy.png")))
-    )
-    assert both == ["once", "once"] and len(model.seen) == 1
-    assert (
-        pickle.loads(pickle.dumps(VLMCaptioner(OpenAIModel("m")))).name
-        == VLMCaptioner(OpenAIModel("m")).name
-    )
-
-
 async def test_cut_caption_says_so_at_its_end(shot: Observation) -> None:
     assert (
         await VLMCaptioner(ScriptedModel([TruncatedError("cut", "half a page ")]))(shot)
@@ -155,30 +119,6 @@ async def test_original_preset_has_the_exact_words(
     assert [(one.engine, one.paragraphs) for one in asked] == [("easyocr", True)]
 
 
-def test_original_preset_takes_no_other_words(tmp_path: Path) -> None:
-    (tmp_path / "mine.md").write_text("What is there?")
-    for odd in ({"ocr": "rapidocr"}, {"prompt": str(tmp_path / "mine.md")}):
-        with pytest.raises(UsageError, match="prompt and the OCR"):
-            make_captioner("vlm", model="m", preset="original", **odd)
-
-
-def test_name_changes_with_what_decides(tmp_path: Path) -> None:
-    (tmp_path / "mine.md").write_text("What is there?")
-    tall: list[VLMCaptioner] = [
-        VLMCaptioner(OpenAIModel("m")),
-        VLMCaptioner(OpenAIModel("n")),
-        VLMCaptioner(OpenAIModel("m", max_pixels=1000)),
-        VLMCaptioner(OpenAIModel("m"), max_tokens=9),
-        VLMCaptioner(OpenAIModel("m"), preset="paper"),
-        VLMCaptioner(OpenAIModel("m"), preset="paper", seed=1),
-        VLMCaptioner(OpenAIModel("m"), prompt=str(tmp_path / "mine.md")),
-        VLMCaptioner(OpenAIModel("m"), ocr="rapidocr"),
-    ]
-    assert len({captioner.name for captioner in tall}) == len(tall)
-    assert tall[0].name == VLMCaptioner(OpenAIModel("m")).name
-    assert tall[0].name.startswith("vlm m (prill) ")
-
-
 def test_made_by_name_with_options_of_model() -> None:
     for made in (
         make_captioner(
@@ -194,11 +134,3 @@ def test_made_by_name_with_options_of_model() -> None:
         make_captioner("vlm")
     with pytest.raises(UsageError, match=r"captioner\.max_tokens"):
         make_captioner("vlm", model="m", max_tokens=0)
-
-
-async def test_states_without_picture_have_no_words(tmp_path: Path) -> None:
-    captioner = VLMCaptioner(ScriptedModel([]))
-    with pytest.raises(NoEvidenceError, match="no screenshot"):
-        await captioner(Observation(text="only text"))
-    with pytest.raises(InputError, match="is missing"):
-        await captioner(Observation(screenshot=str(tmp_path / "gone.png")))

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-import prill
 from prill.cli import main
-from prill.errors import UsageError
 from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -103,32 +101,6 @@ def test_figures_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("y", "x", "near", "boxed"),
-    [
-        (0.715, 0.70, 0, 1),
-        (0.715, 0.76, 0, 0),
-        (0.75, 0.52, 1, 1),
-        (0.62, 0.50, 1, 1),
-        (0.60, 0.50, 0, 0),
-        (0.80, 0.55, 0, 0),
-    ],
-)
-def test_boxes_of_the_recorded_screen_count(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    y: float,
-    x: float,
-    near: float,
-    boxed: float,
-) -> None:
-    predicted = written(tmp_path / "p.jsonl", ("a", "g", [tap(y, x)]))
-    for boxes, value in ((False, near), (True, boxed)):
-        recorded = written(tmp_path / f"r{boxes}.jsonl", ("a", "g", RECORDED[:1]), boxes=boxes)
-        found = matched(predicted, recorded, capsys)
-        assert (found["tap"]["value"], found["without_boxes"]) == (value, not boxes)
-
-
 def test_converted_episodes_bring_their_boxes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,31 +122,6 @@ def test_converted_episodes_bring_their_boxes(
     predicted = written(tmp_path / "p.jsonl", ("e", "Buy tea", [tap(0.715, 0.70)]))
     found = matched(predicted, str(tmp_path / "gold/trajectories.jsonl"), capsys)
     assert (found["action"]["value"], found["without_boxes"]) == (1, 0)
-
-
-def test_intervals_draw_whole_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Sixty episodes of twenty tasks, all of a task right or all wrong: as uncertain as twenty
-    episodes.
-    """
-    runs = [
-        (f"{task}-{run}", f"task {task}", task % 2 == 0) for task in range(20) for run in range(3)
-    ]
-
-    def ends(goal_of: str) -> tuple[float, int]:
-        recorded = written(
-            tmp_path / "r.jsonl",
-            *((id, goal if goal_of == "task" else id, [UP]) for id, goal, _ in runs),
-        )
-        predicted = written(
-            tmp_path / "p.jsonl", *((id, goal, [UP if right else LEFT]) for id, goal, right in runs)
-        )
-        found = matched(predicted, recorded, capsys)
-        assert found["action"]["value"] == 0.5 and found["action"]["interval"] == "bootstrap"
-        return found["action"]["high"] - found["action"]["low"], found["clusters"]
-
-    (by_task, tasks), (by_run, episodes) = ends("task"), ends("run")
-    assert (tasks, episodes) == (20, 60)
-    assert by_task > 1.3 * by_run
 
 
 def test_what_is_not_compared_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,27 +154,3 @@ def test_options_of_verdicts_are_refused(
     assert main(["agree", one, one, "--metric", "aitw", *words]) == 2
     shown = capsys.readouterr().err
     assert f"{words[0][2:]}: only for verdicts" in shown and f"({words[0]})" in shown
-
-
-def test_python_matches_as_the_command_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorded = written(tmp_path / "r.jsonl", ("a", "tea", RECORDED), boxes=True)
-    predicted = written(tmp_path / "p.jsonl", ("a", "tea", [tap(0.715, 0.70), LEFT, TYPED, DONE]))
-    assert main(["agree", predicted, recorded, "--metric", "aitw"]) == 0
-    page = capsys.readouterr().out
-    result = prill.agree(prill.AgreeConfig(verdicts=predicted, labels=recorded, metric="aitw"))
-    assert f"{result}\n" == page
-    assert {row["figure"]: row["value"] for row in result.table().to_rows()}["action"] == 0.75
-    with pytest.raises(UsageError, match="does not compare verdicts"):
-        _ = result.agreement
-
-
-def test_two_predictions_of_one_episode_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = written(tmp_path / "r.jsonl", ("a", "g", [UP]))
-    both = tmp_path / "both.jsonl"
-    both.write_text(Path(one).read_text("utf-8") * 2, encoding="utf-8")
-    assert main(["agree", str(both), one, "--metric", "aitw"]) == 2
-    assert "evaluate one agent at a time" in capsys.readouterr().err

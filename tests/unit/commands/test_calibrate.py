@@ -67,90 +67,37 @@ def test_calibration_is_told_and_written(files: tuple[Path, Path, Path], prill: 
     before, after = next(
         line for line in done.stdout.splitlines() if line.startswith("Brier")
     ).split()[-2:]
-    assert float(after) < float(before)
+    assert float(after) < float(before) and "Not better than before" not in done.stdout
     made = json.loads(Path("c.json").read_text())
     assert made["evaluator"]["name"] == "vlm"
     assert f"Threshold {made['threshold']:g}: precision of at least 0.7" in done.stdout
     assert Path("c.svg").read_text().startswith("<svg")
 
 
-def test_calibration_alone_tells_the_errors(files: tuple[Path, Path, Path], prill: Prill) -> None:
-    assert prill("calibrate", *files[:2], "-o", "c.json", "--source", "human").returncode == 0
-    made = json.loads(Path("c.json").read_text())
-    known = made["held_out"]
-    assert (
-        len(known["successes"]) == made["successes"]
-        and len(known["failures"]) == 299 - made["successes"]
-    )
-    assert known["unscored_successes"] + known["unscored_failures"] == made["unscored"] == 1
-    wrong = [
-        sum(score >= 0.5 for score in known["failures"]),
-        sum(score < 0.5 for score in known["successes"]),
+def test_calibration_that_does_not_help_says_so(tmp_path: Path, prill: Prill) -> None:
+    dice = random.Random(2)  # the scores are the chances of success
+    chances = [dice.random() for _ in range(60)]
+    verdicts = [
+        Verdict(id=str(i), success=chance >= 0.5, score=chance, evaluator=JUDGE)
+        for i, chance in enumerate(chances)
     ]
-    rates = (wrong[0] / len(known["failures"]), wrong[1] / len(known["successes"]))
-    done = prill(
-        "simulate-retries", "--calibration", "c.json", "--runs", 40, "--tasks", 10, "-o", "sim"
-    )
-    assert done.returncode == 0, done.stderr
-    assert (
-        f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored 0.3%\n"
-        in done.stdout
-    )
-    del made["held_out"]
-    Path("old.json").write_text(json.dumps(made))
-    old = prill("simulate-retries", "--calibration", "old.json", "-o", "sim")
-    assert (old.returncode, old.stderr.count("\n")) == (2, 1)
-    assert (
-        "was made by an earlier version" in old.stderr
-        and "make it again with `prill calibrate`" in old.stderr
-    )
+    labels = [
+        LabelRecord(id=str(i), success=dice.random() < chance) for i, chance in enumerate(chances)
+    ]
+    (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, verdicts)))
+    (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, labels)))
+    done = prill("calibrate", "v.jsonl", "l.jsonl", "-o", "c.json", "--method", "isotonic")
+    assert "Not better than before on held-out runs: 60 runs are too few" in done.stdout
 
 
 def test_costs_choose_the_threshold(files: tuple[Path, Path, Path], prill: Prill) -> None:
     words = (
-        "--source",
-        "human",
-        "--cost-fp",
-        "1",
-        "--cost-fn",
-        "4",
-        "--method",
-        "isotonic",
-        "--json",
-    )
+        "--source", "human", "--cost-fp", "1", "--cost-fn", "4", "--method", "isotonic", "--json",
+    )  # fmt: skip
     done = prill("calibrate", *files[:2], "-o", "c.json", *words)
     found = json.loads(done.stdout)
     assert found["calibration"]["threshold"] == 0.2
     assert found["cost"] < found["constant_cost"]
-
-
-def test_scores_of_zero_and_one_give_a_note(files: tuple[Path, Path, Path], prill: Prill) -> None:
-    lines = [json.loads(line) for line in files[0].read_text().splitlines()]
-    files[0].write_text("".join(json.dumps({**line, "score": None}) + "\n" for line in lines))
-    done = prill("calibrate", *files[:2], "-o", "c.json", "--source", "human")
-    assert done.returncode == 0, done.stderr
-    assert "gave 2 different scores, which limits the calibration" in done.stdout
-
-
-def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) -> None:
-    verdicts, labels, trajectories = files
-    trajectories.write_text(
-        re.sub(r'"k(\d+)"', lambda match: f'"k{int(match[1]) % 12}"', trajectories.read_text())
-    )
-    done = prill(
-        "calibrate",
-        verdicts,
-        labels,
-        "-o",
-        "c.json",
-        "--source",
-        "human",
-        "--trajectories",
-        trajectories,
-    )
-    assert (done.returncode, "Warning: 12 tasks; with fewer than 20" in done.stdout) == (0, True), (
-        done.stderr
-    )
 
 
 @pytest.mark.parametrize(
@@ -197,23 +144,6 @@ def test_impossible_calibration_is_an_error(
     assert not Path("c.json").exists()
 
 
-def test_trajectories_must_match_verdicts(files: tuple[Path, Path, Path], prill: Prill) -> None:
-    verdicts, labels, trajectories = files
-    trajectories.write_text(trajectories.read_text().replace('{"id":"', '{"id":"x'))
-    done = prill(
-        "calibrate",
-        verdicts,
-        labels,
-        "-o",
-        "c.json",
-        "--source",
-        "human",
-        "--trajectories",
-        trajectories,
-    )
-    assert (done.returncode, "do not match the verdicts" in done.stderr) == (2, True), done.stderr
-
-
 def test_python_calibrates_as_the_command_does(
     files: tuple[Path, Path, Path], prill: Prill, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,7 +163,7 @@ def test_python_calibrates_as_the_command_does(
     done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
     capsys.readouterr()
     config = library.CalibrateConfig(
-        verdicts=verdicts,
+        verdicts=[verdicts],
         labels=labels,
         output="p.json",
         source="human",

@@ -10,7 +10,7 @@ import pytest
 from prill import CheckConfig, check
 from prill.io.schemas import KINDS, schema
 from prill.io.store import encode, read_verdicts
-from prill.types import LabelRecord
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 from tests.support.commands.command import Prill, write_trajectories
 
 LABEL = encode(LabelRecord(id="a", success=True))
@@ -36,6 +36,26 @@ def test_check_names_broken_lines(prill: Prill, tmp_path: Path) -> None:
     assert first == "t.jsonl: trajectories, 2 good lines, 2 broken"
     assert second == "  t.jsonl:3: missing field `goal` - at `$.task`"
     assert third.endswith("no?.png is missing - at `$.final.screenshot`")
+
+
+def test_unknown_action_kinds_are_told_with_the_nearest(prill: Prill, tmp_path: Path) -> None:
+    kinds = ("tap", "click", "tpye", "tap", "other", "frob")
+    steps = tuple(Step(Observation(text="a page"), Action(kind)) for kind in kinds)
+    run = Trajectory(id="a", task=Task(goal="g"), steps=steps)
+    (tmp_path / "t.jsonl").write_bytes(encode(run))
+    done = prill("check", "t.jsonl")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            "t.jsonl: trajectories, 1 good lines",
+            "  note: t.jsonl:1: unknown action kind 'tap' (did you mean 'click'?) at "
+            "`steps[0].action.kind`, 2 times in total; judges see it as it is",
+            "  note: t.jsonl:1: unknown action kind 'tpye' (did you mean 'type'?) at "
+            "`steps[2].action.kind`; judges see it as it is",
+            "  note: t.jsonl:1: unknown action kind 'frob' at `steps[5].action.kind`; judges see "
+            "it as it is",
+        ],
+    )
 
 
 def test_check_with_one_missing_file(prill: Prill, tmp_path: Path) -> None:
@@ -130,4 +150,4 @@ def test_check_in_python_is_that_of_the_command(
     result = check(CheckConfig(files=["l.jsonl"]))
     assert (result.readable, len(result.problems)) == (True, 1)
     assert prill("check", "l.jsonl").stdout == f"{result}\n"
-    assert json.loads(prill("check", "l.jsonl", "--json").stdout) == result.to_rows()
+    assert json.loads(prill("check", "l.jsonl", "--json").stdout) == result.to_dict()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 import prill as package
 from tests.support.commands.command import Prill
@@ -83,9 +82,9 @@ def runs(tmp_path: Path) -> Path:
     return write(tmp_path / "t.jsonl", *attempts)
 
 
-def test_folder_has_rows_manifest_and_page(prill: Prill, runs: Path, tmp_path: Path) -> None:
+def test_folder_has_rows_manifest_and_report(prill: Prill, runs: Path, tmp_path: Path) -> None:
     done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--labels", "l.jsonl")
-    assert (done.returncode, done.stderr) == (0, "4 sft rows -> rows\n")
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "4 of 8 steps kept, of 2 of 4 attempts",
         "Without a row, because there was no verdict: timeout 1",
@@ -95,6 +94,7 @@ def test_folder_has_rows_manifest_and_page(prill: Prill, runs: Path, tmp_path: P
         ),
         "  lost      2  judged a failure",
         "  lost      2  unscored: timeout",
+        "4 sft rows -> rows",
     ]
     assert [(row["trajectory"], row["step"]) for row in lines(tmp_path / "rows/sft.jsonl")] == [
         ("a", 0), ("a", 1), ("c", 0), ("c", 1),
@@ -111,33 +111,8 @@ def test_folder_has_rows_manifest_and_page(prill: Prill, runs: Path, tmp_path: P
         4,
         "vlm",
     )
-    page = (tmp_path / "rows/report.html").read_text()
-    assert "<b>things" not in page and "judged a failure" in page and "<svg" in page
-
-
-def test_all_kinds_go_into_one_folder(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    done = prill(
-        "filter",
-        runs,
-        "--verdicts",
-        "v.jsonl",
-        "-o",
-        "rows",
-        "--rows",
-        "sft,kto,dpo",
-        "--format",
-        "llama-factory",
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "4 sft, 6 kto, 1 dpo rows -> rows\n"
-    assert [row["label"] for row in lines(tmp_path / "rows/kto.jsonl")] == [True] * 4 + [False] * 2
-    (pair,) = lines(tmp_path / "rows/dpo.jsonl")
-    assert (pair["trajectory"], pair["chosen"]["content"]) == ("a", "click [7]")
-    assert set(json.loads((tmp_path / "rows/dataset_info.json").read_text())) == {
-        "prill_sft",
-        "prill_kto",
-        "prill_dpo",
-    }
+    report = (tmp_path / "rows/report.md").read_text()
+    assert "<b>things" not in report and "| judged a failure | 2 |" in report
 
 
 def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Path) -> None:
@@ -170,10 +145,7 @@ def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Pa
     assert (
         refused.returncode,
         "policies with this method: react, screen, cogagent" in refused.stderr,
-    ) == (
-        2,
-        True,
-    )
+    ) == (2, True)
 
 
 def test_own_policy_teaches_by_name(prill: Prill, runs: Path, tmp_path: Path) -> None:
@@ -183,30 +155,6 @@ def test_own_policy_teaches_by_name(prill: Prill, runs: Path, tmp_path: Path) ->
     row = lines(tmp_path / "rows/sft.jsonl")[0]
     assert row["prompt"] == [{"role": "user", "content": "How many <b>things</b>?"}]
     assert row["completion"] == [{"role": "assistant", "content": "click!"}]
-
-
-def test_options_come_from_a_file(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    places = f'trajectories = ["{runs}"]\nverdicts = "v.jsonl"\noutput = "rows"\n[filter]\n'
-    (tmp_path / "c.toml").write_text(f"{places}threshold = 0.7\n")
-    done = prill("filter", "c.toml", "--json")
-    assert (json.loads(done.stdout)["threshold"], json.loads(done.stdout)["rows"]) == (
-        0.7,
-        {"sft": 2},
-    )
-    assert json.loads((tmp_path / "rows/manifest.json").read_text())["filter"]["threshold"] == 0.7
-    flagged = prill("filter", "c.toml", "--threshold", "0.1", "--json")
-    assert json.loads(flagged.stdout)["rows"] == {"sft": 6}
-    (tmp_path / "c.toml").write_text(f"{places}treshold = 0.7\n")
-    done = prill("filter", "c.toml")
-    assert (
-        done.returncode,
-        "c.toml: filter.treshold" in done.stderr,
-        "did you mean 'threshold'" in done.stderr,
-    ) == (
-        2,
-        True,
-        True,
-    )
 
 
 def test_python_does_what_the_command_does(prill: Prill, runs: Path, tmp_path: Path) -> None:
@@ -224,7 +172,7 @@ def test_python_does_what_the_command_does(prill: Prill, runs: Path, tmp_path: P
     )
     config = package.FilterConfig(
         trajectories=[runs],
-        verdicts="v.jsonl",
+        verdicts=["v.jsonl"],
         output="again",
         labels="l.jsonl",
         policy={"name": "plain", "history": 2},
@@ -238,43 +186,6 @@ def test_python_does_what_the_command_does(prill: Prill, runs: Path, tmp_path: P
     ]
     assert about[0] == about[1] and about[0]["policy"]["options"] == {"history": 2}
     assert list(result.to_pandas()["why"]).count("judged a failure") == 2
-
-
-def test_images_are_found_from_the_folder(prill: Prill, tmp_path: Path) -> None:
-    Image.new("RGB", (8, 6)).save(tmp_path / "s.png")
-    write(tmp_path / "t.jsonl", trajectory("a", image="s.png"), trajectory("b", image="gone.png"))
-    write(tmp_path / "v.jsonl", said("a", True), said("b", True))
-    done = prill("filter", "t.jsonl", "--verdicts", "v.jsonl", "-o", "deep/rows")
-    assert done.returncode == 3
-    assert f"prill filter: b, step 0: image {tmp_path}/gone.png is missing" in done.stderr
-    assert "lost      2  missing or broken image" in done.stdout
-    first, second = lines(tmp_path / "deep/rows/sft.jsonl")
-    assert first["images"] == second["images"] == ["../../s.png"]
-    copied = prill("filter", "t.jsonl", "--verdicts", "v.jsonl", "-o", "deep/rows", "--copy-images")
-    assert copied.returncode == 3
-    (name,) = {row["images"][0] for row in lines(tmp_path / "deep/rows/sft.jsonl")}
-    assert (tmp_path / "deep/rows" / name).read_bytes() == (tmp_path / "s.png").read_bytes()
-    assert name.startswith("images/")
-
-
-def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    words = (
-        "filter",
-        runs,
-        "--verdicts",
-        "v.jsonl",
-        "-o",
-        "rows",
-        "--rows",
-        "sft,kto",
-        "--per-task",
-        "1",
-    )
-    assert prill(*words).returncode == 0
-    before = {path.name: path.read_bytes() for path in (tmp_path / "rows").iterdir()}
-    assert prill(*words).returncode == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "rows").iterdir()} == before
-    assert not list(tmp_path.glob(".*part"))
 
 
 @pytest.mark.parametrize(
@@ -317,31 +228,9 @@ def test_bad_input_is_one_clear_error(
     )
 
 
-def test_verdicts_must_be_of_these(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    write(tmp_path / "other.jsonl", said("x", True))
-    done = prill("filter", runs, "--verdicts", "other.jsonl", "-o", "rows")
-    assert (done.returncode, "none of the 4 ids has a verdict" in done.stderr) == (2, True)
-    write(tmp_path / "bare.jsonl", said("a", True))
-    done = prill("filter", runs, "--verdicts", "bare.jsonl", "-o", "rows", "--threshold", "0.5")
-    assert (done.returncode, "has no score to compare with a threshold" in done.stderr) == (2, True)
-
-
 def test_broken_lines_cost_themselves_only(prill: Prill, runs: Path, tmp_path: Path) -> None:
     with runs.open("a") as file:
         file.write("{broken\n")
     done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows")
     assert (done.returncode, len(lines(tmp_path / "rows/sft.jsonl"))) == (3, 4)
     assert "t.jsonl:5" in done.stderr
-
-
-def test_folders_of_others_are_left_alone(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows").returncode == 0
-    (tmp_path / "rows/notes.txt").write_text("mine")
-    done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows")
-    assert (done.returncode, "contains notes.txt, which would be deleted" in done.stderr) == (
-        2,
-        True,
-    )
-    assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", tmp_path).returncode == 2
-    assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", runs).returncode == 2
-    assert (tmp_path / "rows/notes.txt").exists() and runs.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ if importlib.util.find_spec("sklearn") is None:
     pytest.skip("scikit-learn is not installed: pip install '.[student]'", allow_module_level=True)
 
 import prill as library
-from tests.support.paths import ROOT
 
 Prill = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -57,6 +55,19 @@ def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Pr
     assert scored.returncode == 0, scored.stderr
     compared = prill("agree", "v.jsonl", files[1], "--source", "human", "--json")
     assert json.loads(compared.stdout)["confusion"] == {"tp": 30, "fp": 0, "tn": 30, "fn": 0}
+
+
+def test_abstaining_is_a_choice_where_agents_do_not_deceive(
+    files: tuple[Path, Path], prill: Prill
+) -> None:
+    done = prill("fit", *files, "-o", "m.json", "--source", "human", "--no-abstain")
+    assert done.returncode == 0, done.stderr
+    assert "It judges every run whose last state has a text, of up to 100,000 " in done.stdout
+    scored = prill("score", files[0], "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
+    assert scored.returncode == 0, scored.stderr
+    for deceived in ("--harden", "--evidence-only"):
+        done = prill("fit", *files, "-o", "n.json", "--no-abstain", deceived)
+        assert done.returncode == 2 and "may deceive it" in done.stderr
 
 
 def test_python_fits_as_the_command_does(
@@ -110,16 +121,6 @@ def test_json_card_has_hashes_and_fits_equal(files: tuple[Path, Path], prill: Pr
     assert Path("0.json").read_bytes() == Path("1.json").read_bytes()
 
 
-def test_evidence_only_is_part_of_the_file(files: tuple[Path, Path], prill: Prill) -> None:
-    assert (
-        prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only").returncode == 0
-    )
-    model = json.loads(Path("m.json").read_text())
-    assert model["evidence_only"] is True
-    assert set(model["words"]) == {"state", "state before"}
-    assert not any(name.startswith(("claims/", "answer/")) for name in model["features"])
-
-
 def test_hardened_fit_shows_cost_and_families(files: tuple[Path, Path], prill: Prill) -> None:
     words = (
         "fit",
@@ -155,26 +156,14 @@ def test_out_of_fold_scores_are_calibrated(files: tuple[Path, Path], prill: Pril
         prill("calibrate", "held.jsonl", files[1], "-o", "c.json", "--source", "human").returncode
         == 0
     )
-    judge = ("--judge", "student", "--model", "m.json", "--calibration", "c.json")
+    judge = ("--judge", "student", "--model", "m.json", "--judge.calibration", "c.json")
     done = prill("score", files[0], "-o", "v.jsonl", *judge)
     assert done.returncode == 0, done.stderr
     scored = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
+    assert [row["record"] for row in held] == [row["record"] for row in scored]
     assert {row["evaluator"]["model"] for row in held} == {
         row["evaluator"]["model"] for row in scored
     }
-
-
-def test_demo_shows_a_judge_that_is_good(prill: Prill) -> None:
-    samples = ROOT / "datasets/samples/miniwob"
-    runs, labels = samples / "trajectories.jsonl", samples / "labels.jsonl"
-    assert prill("fit", runs, labels, "-o", "m.json", "--out-of-fold", "held.jsonl").returncode == 0
-    told = prill("agree", "held.jsonl", labels, "--trajectories", runs).stdout
-    values = {
-        name: float(re.search(rf"^{name} +([\d.]+)", told, re.MULTILINE)[1])
-        for name in ("accuracy", "AUC")
-    }
-    # 0.722 and 0.751 by scikit-learn 1.9; a judge that always says failure is at 0.512 and 0.5.
-    assert values["accuracy"] > 0.68 and values["AUC"] > 0.7, told
 
 
 def test_broken_line_is_named_rest_is_fitted(files: tuple[Path, Path], prill: Prill) -> None:
@@ -204,20 +193,6 @@ def test_impossible_fit_is_an_error(
     assert not Path("m.json").exists()
 
 
-def test_labels_of_other_runs_are_an_error(files: tuple[Path, Path], prill: Prill) -> None:
-    files[1].write_text('{"id": "stranger", "success": true}\n')
-    done = prill("fit", *files, "-o", "m.json")
-    assert done.returncode == 2
-    assert "that the ids of both files match" in done.stderr
-
-
-def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Prill) -> None:
-    prill("fit", *files, "-o", "m.json", "--source", "human", "--kind", "prior")
-    done = prill("score", files[0], "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
-    assert done.returncode == 2
-    assert "judge prior (--judge)" in done.stderr
-
-
 def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
     words = ("-o", "v.jsonl", "--judge", "student", "--model", "m.json")
@@ -228,10 +203,8 @@ def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], pril
     compared = (files[1], *labels)
     assert f"Warning: {caution}" in prill("agree", "v.jsonl", *compared).stdout
     assert json.loads(prill("agree", "v.jsonl", *compared, "--json").stdout)["fitted"]["run"] == 60
-    against = prill("agree", "held.jsonl", *compared, "--against", "v.jsonl").stdout
-    assert (
-        "Warning: the other, student, was fitted on" in against and against.count("Warning: ") == 1
-    )
+    both = prill("agree", "held.jsonl", "v.jsonl", *compared).stdout
+    assert "(v.jsonl) was fitted on 60 of these 60" in both and both.count("Warning: ") == 1
     page = ("--labels", *compared, "-o", "r.html")
     shown = prill("report", files[0], "--verdicts", "v.jsonl", *page, "--json")
     assert json.loads(shown.stdout)["fitted"] == {
@@ -243,7 +216,7 @@ def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], pril
         "60 of which it was fitted on, so the figure does not hold for other runs" in text
         and caution in text
     )
-    assert "better than the best constant" not in text
+    assert "better than the best rule" not in text
     assert "fitted: on this very run" in prill("show", "0True", "--verdicts", "v.jsonl").stdout
     calibrated = prill("calibrate", "v.jsonl", *compared, "-o", "c.json")
     assert f"Warning: {caution}" in calibrated.stdout, calibrated.stderr
@@ -252,69 +225,6 @@ def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], pril
     )
     assert json.loads(rows.stdout)["fitted"]["run"] == 60 and "too good" in rows.stderr
     assert " run |\n" in prill("table", "v.jsonl").stdout
-
-
-def test_held_out_figures_are_no_flattery(files: tuple[Path, Path], prill: Prill) -> None:
-    prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
-    compared = (files[1], "--source", "human")
-    assert "Warning" not in prill("agree", "held.jsonl", *compared).stdout
-    assert "too good" not in prill("calibrate", "held.jsonl", *compared, "-o", "c.json").stdout
-    Path("u.jsonl").write_text(files[0].read_text().replace('"id": "k', '"id": "other k'))
-    done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
-    assert done.returncode == 0 and "fitted on" not in done.stderr
-
-
-def test_threshold_chosen_on_the_same_labels_says_so(
-    files: tuple[Path, Path], prill: Prill
-) -> None:
-    prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "v.jsonl")
-    compared = (files[1], "--source", "human")
-    made = prill("calibrate", "v.jsonl", *compared, "-o", "c.json", "--trajectories", files[0])
-    assert made.returncode == 0, made.stderr
-    known = len(json.loads(Path("c.json").read_text())["fitted_to"]["runs"])
-    shown = ("--calibration", "c.json", "--labels", *compared)
-    prill("report", files[0], "--verdicts", "v.jsonl", *shown, "-o", "r.html")
-    caution = f"was fitted on {known} of these 60 runs"
-    assert f"The threshold of the calibration of student {caution}" in Path("r.html").read_text(
-        encoding="utf-8"
-    )
-    rows = prill("filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", *shown)
-    assert f"the calibration {caution}" in rows.stderr
-    scored = prill("score", files[0], "-o", "w.jsonl", "--judge", "always-success", "--json")
-    assert scored.returncode == 0 and "fitted" not in scored.stderr
-
-
-def test_red_team_on_fitted_runs_says_so(files: tuple[Path, Path], prill: Prill) -> None:
-    prill("fit", *files, "-o", "m.json", "--source", "human")
-    judge = ("--judge", "student", "--model", "m.json", "-o", "out", "--attacks", "claim-answer")
-    done = prill("redteam", *files, "--source", "human", *judge)
-    assert "Warning: student was fitted on 60 of these 60 runs" in done.stdout, done.stderr
-    assert json.loads(Path("out/redteam.json").read_text())["fitted"]["run"] == 60
-
-
-def test_weaker_second_judge_is_a_warning(files: tuple[Path, Path], prill: Prill) -> None:
-    for name in ("good", "bad"):
-        assert prill("fit", *files, "-o", f"{name}.json", "--source", "human").returncode == 0
-    model = json.loads(Path("bad.json").read_text())
-    model["card"]["all_runs"]["kappa"] = 0.1
-    Path("bad.json").write_text(json.dumps(model))
-    for first, second, warns in (("good", "bad", True), ("bad", "good", False)):
-        parts = "".join(
-            f"[[judges]]\nname = 'student'\nmodel = '{name}.json'\n" for name in (first, second)
-        )
-        Path("judge.toml").write_text(f"name = 'cascade'\n{parts}")
-        done = prill("score", files[0], "-o", f"{first}.jsonl", "--judge", "judge.toml")
-        assert ("agrees with labels less than the first" in done.stderr) is warns, done.stderr
-
-
-def test_cascade_band_is_of_the_card(files: tuple[Path, Path], prill: Prill) -> None:
-    prill("fit", *files, "-o", "m.json", "--source", "human")
-    Path("judge.toml").write_text(JUDGE_FILE)
-    prill("score", files[0], "-o", "v.jsonl", "--judge", "judge.toml")
-    band = json.loads(Path("m.json").read_text())["card"]["band"]
-    verdict = json.loads(Path("v.jsonl").read_text().splitlines()[0])
-    assert band["low"] > 0
-    assert verdict["evaluator"]["params"]["band"] == [band["low"], 1.0]
 
 
 JUDGE_FILE = """
@@ -351,9 +261,9 @@ def test_evidence_only_refuses_claims_fit(
 ) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
-    words = ("score", files[0], "-o", "v.jsonl", "--judge", *judge, "--evidence-only")
+    words = ("score", files[0], "-o", "v.jsonl", "--judge", *judge, "--judge.evidence-only")
     done = prill(*words)
-    assert (done.returncode, "fit one on evidence only (--evidence-only)" in done.stderr) == (
+    assert (done.returncode, "fit one on evidence only (--judge.evidence-only)" in done.stderr) == (
         2,
         True,
     ), done.stderr

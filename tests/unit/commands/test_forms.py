@@ -23,7 +23,7 @@ def words(server: MockServer, *more: object) -> tuple[object, ...]:
         "modular",
         "--model",
         "mock",
-        "--base-url",
+        "--model.base-url",
         server.base_url,
         *more,
     )
@@ -35,7 +35,7 @@ def test_stated_scores_are_calibrated(prill: Prill, tmp_path: Path) -> None:
     labels = [{"id": f"t{i}", "success": (i % 3 == 0) != (i % 5 == 0)} for i in range(60)]
     (tmp_path / "l.jsonl").write_text("".join(json.dumps(label) + "\n" for label in labels))
     with MockServer(no_logprobs=True) as server:
-        done = prill("score", "t.jsonl", *words(server, "--probability", "stated"))
+        done = prill("score", "t.jsonl", *words(server, "--judge.probability", "stated"))
         assert (done.returncode, HARD in done.stderr) == (0, False), done.stderr
         made = prill("calibrate", "v.jsonl", "l.jsonl", "-o", "c.json", "--trajectories", "t.jsonl")
         assert made.returncode == 0, made.stderr
@@ -44,7 +44,7 @@ def test_stated_scores_are_calibrated(prill: Prill, tmp_path: Path) -> None:
             "t.jsonl",
             "-o",
             "w.jsonl",
-            *words(server, "--probability", "stated", "--calibration", "c.json")[2:],
+            *words(server, "--judge.probability", "stated", "--judge.calibration", "c.json")[2:],
         )
     assert again.returncode == 0, again.stderr
     plain, calibrated = (
@@ -65,43 +65,21 @@ def test_hard_scores_are_told_in_one_line(prill: Prill, tmp_path: Path) -> None:
     with MockServer(no_logprobs=True) as server:
         told = [
             prill("score", "t.jsonl", *words(server, "--no-resume", *more)).stderr
-            for more in ((), ("--form", "verdict"))
+            for more in ((), ("--judge.form", "verdict"))
         ]
-    assert [len(re.findall(HARD, err)) for err in told] == [1, 1]
+        # a page of one's own that has no such option
+        prill("judges", "modular", "--write", "own.toml")
+        page = tmp_path / "own.toml"
+        page.write_text(page.read_text().replace('"probability", ', ""))
+        own = [page if word == "modular" else word for word in words(server, "--no-resume")]
+        told.append(prill("score", "t.jsonl", *own).stderr)
+    assert [len(re.findall(HARD, err)) for err in told] == [1, 1, 1]
+    assert ["try probability = stated" in err for err in told] == [True, False, False]
     with MockServer() as server:
         assert (
             HARD
             not in prill(
-                "score", "t.jsonl", *words(server, "--no-resume", "--form", "verdict")
+                "score", "t.jsonl", *words(server, "--no-resume", "--judge.form", "verdict")
             ).stderr
         )
     assert HARD not in prill("score", "t.jsonl", "-o", "f.jsonl", "--judge", "always-fail").stderr
-
-
-def test_refused_options_are_told_in_a_line(prill: Prill, tmp_path: Path) -> None:
-    write_trajectories(tmp_path / "t.jsonl", 4)
-    with MockServer(no_reasoning_effort=True) as server:
-        done = prill(
-            "score",
-            "t.jsonl",
-            *words(server, "--reasoning-effort", "low", "--image-detail", "high"),
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("mock does not accept reasoning effort = 'low'; it was left out") == 1
-    assert "image detail" not in done.stderr
-    assert (
-        next(read_verdicts(tmp_path / "v.jsonl")).evaluator.model
-        == "mock (reasoning effort low, image detail high)"
-    )
-    bad = prill("score", "t.jsonl", *words(server, "--reasoning-effort", "lots"))
-    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
-    assert "--model.reasoning-effort: Invalid enum value 'lots'; expected one of " in bad.stderr
-
-
-def test_unlisted_flags_are_options_of_judges(prill: Prill) -> None:
-    shown = prill("score", "--help").stdout
-    listed = prill("judges", "vlm").stdout
-    for option in ("form", "probability", "reasoning_effort", "image_detail", "image_format"):
-        assert f"--{option.replace('_', '-')} " not in shown
-        assert f"\n  {option} " in listed
-    assert shown.count("\n") < 60

@@ -36,7 +36,7 @@ def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -
         ("oracle", 3, [*(i % 2 == 0 for i in range(11)), None]),
     ]:
         out = tmp_path / f"{name}.jsonl"
-        words = ("--labels", labels) if name == "oracle" else ()
+        words = ("--judge.labels", labels) if name == "oracle" else ()
         assert prill("score", attempts, "-o", out, "--judge", name, *words).returncode == code
         assert [verdict.success for verdict in verdicts(out)] == found
 
@@ -47,7 +47,14 @@ def test_vote_counts_every_sampled_call(prill: Prill, tmp_path: Path, attempts: 
         "name = 'vote'\nsamples = 3\n[[judges]]\nname = 'modular'\n"
     )
     with MockServer() as server:
-        words = ("--judge", tmp_path / "vote.toml", "--model", "m", "--base-url", server.base_url)
+        words = (
+            "--judge",
+            tmp_path / "vote.toml",
+            "--model",
+            "m",
+            "--model.base-url",
+            server.base_url,
+        )
         assert prill("score", attempts, "-o", out, *words).returncode == 0
         assert server.stats().requests == 36
     found = verdicts(out)
@@ -79,7 +86,7 @@ rule = "any"
 def test_judge_file_nests_judges(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     (tmp_path / "judge.toml").write_text(FILE)
     with MockServer(no_logprobs=True) as server:
-        words = ("--judge", tmp_path / "judge.toml", "--base-url", server.base_url)
+        words = ("--judge", tmp_path / "judge.toml", "--model.base-url", server.base_url)
         done = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
         plan = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
@@ -104,7 +111,7 @@ def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: 
             "--judge",
             tmp_path / "judge.toml",
             "--dry-run",
-            "--base-url",
+            "--model.base-url",
             "http://x/v1",
         )
         return prill("score", attempts, *words).stdout
@@ -121,57 +128,10 @@ def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: 
         "--judge",
         tmp_path / "judge.json",
         "--dry-run",
-        "--base-url",
+        "--model.base-url",
         "http://x/v1",
     )
     assert "cost: about $0.0" in prill("score", attempts, *words).stdout
-
-
-WRONG: list[tuple[str, str]] = [
-    ("name = 3 =", "not valid TOML"),
-    ("model = 'm'", "judge.toml: name is missing"),
-    (
-        "name = 'vlm'\nframe = 3",
-        "judge.toml: frame: judge 'vlm' has no such option (did you mean 'frames'?)",
-    ),
-    ("name = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
-    ("name = 'nobody'", "unknown judge 'nobody'"),
-    ("name = 'cascade'\n[[judges]]\nname = 'always-fail'", "a cascade needs two judges"),
-    ("name = 'vote'\njudges = 3", "judges: expected a list, got int"),
-    (
-        "name = 'vote'\n[[judges]]\nname = 'vlm'\nframe = 1",
-        "judges[0].frame: judge 'vlm' has no such option",
-    ),
-    ("name = 'ensemble'", "judges is missing: judge 'ensemble' needs it"),
-    (
-        "name = 'vote'\nbudget-usd = 1\n[[judges]]\nname = 'vlm'\n[[judges]]\nname = 'modular'",
-        "a budget needs a price for m",
-    ),
-    (
-        "name = 'vote'\nsamples = 2\n[[judges]]\nname = 'self-report'",
-        "give several judges to vote, instead of samples",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), WRONG)
-def test_wrong_judge_file_is_one_error(
-    prill: Prill, tmp_path: Path, attempts: Path, text: str, message: str
-) -> None:
-    (tmp_path / "judge.toml").write_text(text)
-    done = prill(
-        "score",
-        attempts,
-        "-o",
-        tmp_path / "v.jsonl",
-        "--judge",
-        tmp_path / "judge.toml",
-        "--model",
-        "m",
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not (tmp_path / "v.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -184,31 +144,34 @@ def test_wrong_judge_file_is_one_error(
         (("--judge", "cascade"), "judges is missing"),
         (("--judge", "oracle"), "labels is missing: judge 'oracle' needs it"),
         (
-            ("--judge", "always-fail", "--top-k", "3"),
+            ("--judge", "always-fail", "--model.top-k", "3"),
             "model: judge 'always-fail' does not call a model; leave it out",
         ),
         (
-            ("--judge", "always-fail", "--captioner", "nonsense"),
+            ("--judge", "always-fail", "--judge.captioner", "nonsense"),
             "captioner: judge 'always-fail' has no such option",
         ),
-        (("--judge", "always-fail", "--rubrics", "/nowhere"), "judges with this option: rubric"),
         (
-            ("--judge", "vlm", "--model", "m", "--captioner", "text"),
+            ("--judge", "always-fail", "--judge.rubrics", "/nowhere"),
+            "judges with this option: rubric",
+        ),
+        (
+            ("--judge", "vlm", "--model", "m", "--judge.captioner", "text"),
             "judges with this option: modular, steps, webjudge, rubric",
         ),
         (
-            ("--judge", "modular", "--model", "embedded", "--base-url", "http://x"),
+            ("--judge", "modular", "--model", "embedded", "--model.base-url", "http://x"),
             "model 'embedded' has no such option; models with this option: NAME",
         ),
         (
-            ("--judge", "self-report", "--frames", "2"),
+            ("--judge", "self-report", "--judge.frames", "2"),
             "judge 'self-report' has no such option; judges with this option: vlm, modular",
         ),
         (
-            ("--judge", "vlm", "--model", "m", "--frames", "0"),
+            ("--judge", "vlm", "--model", "m", "--judge.frames", "0"),
             "--judge.frames: Expected `int` >= 1, got '0'",
         ),
-        (("--judge", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),
+        (("--judge", "aer-c", "--judge.frames", "2", "--model", "m"), "--judge.frames"),
     ],
 )
 def test_wrong_judge_writes_nothing(
@@ -219,66 +182,12 @@ def test_wrong_judge_writes_nothing(
     assert not (tmp_path / "v.jsonl").exists()
 
 
-def test_oracle_of_several_sources_refused(prill: Prill, tmp_path: Path, attempts: Path) -> None:
-    labels = tmp_path / "labels.jsonl"
-    labels.write_bytes(
-        b"".join(
-            encode(LabelRecord(id="t0", success=True, source=source))
-            for source in ("human", "oracle")
-        )
-    )
-    done = prill(
-        "score", attempts, "-o", tmp_path / "v.jsonl", "--judge", "oracle", "--labels", labels
-    )
-    assert (done.returncode, "several sources (human, oracle); choose one" in done.stderr) == (
-        2,
-        True,
-    ), done.stderr
-
-
 def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     words = ("score", attempts, "-o", tmp_path / "v.jsonl", "--judge", "self-report")
-    assert prill(*words, "--evidence-only").returncode == 0
+    assert prill(*words, "--judge.evidence-only").returncode == 0
     again = prill(*words)
     assert again.returncode == 2
     assert "another judge" in again.stderr
-
-
-@pytest.mark.parametrize(
-    ("evaluator", "calls"), [("steps", 12), ("webjudge", 12 + 24 + 12), ("rubric", 12 + 24 + 12)]
-)
-def test_many_call_judges_run_by_name(
-    prill: Prill, tmp_path: Path, attempts: Path, evaluator: str, calls: int
-) -> None:
-    out = tmp_path / "v.jsonl"
-    with MockServer() as server:
-        words = (
-            "--judge",
-            evaluator,
-            "--model",
-            "m",
-            "--base-url",
-            server.base_url,
-            "--captioner",
-            "given",
-        )
-        plan = json.loads(prill("score", attempts, "-o", out, *words, "--dry-run", "--json").stdout)
-        done = prill("score", attempts, "-o", out, *words, "--json")
-        asked = server.stats().requests
-    summary = json.loads(done.stdout)
-    assert summary["usage"]["calls"] == asked <= plan["calls"]
-    assert {verdict.evaluator.name for verdict in verdicts(out)} == {evaluator}
-    assert summary["unscored"] == {}, done.stderr
-
-
-def test_help_fits_a_screen(prill: Prill) -> None:
-    lines = prill("score", "--help").stdout.splitlines()
-    assert len(lines) < 60
-    assert [line.strip().startswith("prill score") for line in lines[3:6]] == [True] * 3
-    assert all(
-        any(flag in line for line in lines)
-        for flag in ("--judge", "--model", "--[no-]resume", "--budget-usd")
-    )
 
 
 def test_judges_are_listed(prill: Prill) -> None:
@@ -286,7 +195,7 @@ def test_judges_are_listed(prill: Prill) -> None:
     assert all(f"\n{name} " in f"\n{listing}" for name in JUDGES.entries)
     page = prill("judges", "rubric").stdout
     assert "top_k" in page
-    assert "Number of frames shown per criterion" in page
+    assert "Maximum number of frames shown" in page
     records = json.loads(prill("judges", "steps", "--json").stdout)
     assert {"name": "towards", "type": "float", "required": False, "default": 0.5} in [
         {key: record[key] for key in ("name", "type", "required", "default")} for record in records
@@ -294,25 +203,21 @@ def test_judges_are_listed(prill: Prill) -> None:
     assert prill("judges", "nobody").returncode == 2
 
 
-def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path) -> None:
-    (tmp_path / "mine.md").write_text(
-        prill("judges", "modular", "--prompt").stdout + "\nBe strict.\n"
-    )
-    (tmp_path / "bad.md").write_text("# system\nx\n# user\n{{ goal }}\n")
-    with MockServer() as server:
-        words = ("--judge", "modular", "--model", "m", "--base-url", server.base_url, "--limit", 2)
-        plain = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
-        own = prill(
-            "score", attempts, "-o", tmp_path / "w.jsonl", *words, "--prompt", tmp_path / "mine.md"
-        )
-    assert (plain.returncode, own.returncode) == (0, 0), own.stderr
-    hashes = [verdicts(tmp_path / name)[0].evaluator.prompt for name in ("v.jsonl", "w.jsonl")]
-    assert hashes[0] != hashes[1]
-    bad = prill(
-        "score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md"
-    )
-    assert (bad.returncode, "placeholder actions" in bad.stderr) == (2, True), bad.stderr
-    assert prill("judges", "self-report", "--prompt").returncode == 2
+def test_a_page_is_copied_changed_shown_and_scored_with(
+    prill: Prill, attempts: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "mine" / "checklist.toml"
+    assert prill("judges", "checklist", "--write", page).returncode == 0
+    assert prill("judges", "checklist", "--write", page).returncode == 2  # it is there already
+    assert (page.parent / "prompts/checklist_state.md").is_file()
+    assert "max_chars" in prill("judges", page).stdout
+    output = tmp_path / "v.jsonl"
+    words = ("--judge", page, "--model", "m", "--judge.captioner", "text", "--dry-run")
+    planned = prill("score", attempts, "-o", output, *words)
+    assert planned.returncode == 0 and "trajectories to judge" in planned.stdout
+    page.write_text(page.read_text().replace("reads", "read", 1))
+    refused = prill("score", attempts, "-o", output, *words)
+    assert refused.returncode == 2 and "did you mean 'reads'" in refused.stderr
 
 
 def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
@@ -325,7 +230,14 @@ def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
         b"".join(encode(LabelRecord(id=f"t{i}", success=i % 3 == 0)) for i in range(40))
     )
     with MockServer() as server:
-        words = ("--judge", tmp_path / "c.toml", "--model", "m", "--base-url", server.base_url)
+        words = (
+            "--judge",
+            tmp_path / "c.toml",
+            "--model",
+            "m",
+            "--model.base-url",
+            server.base_url,
+        )
         assert prill("score", attempts, "-o", tmp_path / "v.jsonl", *words).returncode == 0
         assert (
             prill(
@@ -339,7 +251,7 @@ def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
             "-o",
             tmp_path / "w.jsonl",
             *words,
-            "--calibration",
+            "--judge.calibration",
             tmp_path / "c.json",
         )
     assert done.returncode == 0, done.stderr
@@ -347,3 +259,15 @@ def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
     assert {verdict.evaluator.name for verdict in verdicts(tmp_path / "w.jsonl")} == {
         "calibrated cascade"
     }
+
+
+def test_run_that_cannot_begin_leaves_no_output(
+    prill: Prill, tmp_path: Path, attempts: Path
+) -> None:
+    out, gone = tmp_path / "v.jsonl", ("--model.base-url", "http://127.0.0.1:9/v1")
+    command = ("score", attempts, "-o", out, "--judge", "modular", "--model", "gpt-4o")
+    for words, why in (((), "OPENAI_API_KEY is not set"), (gone, "cannot reach")):
+        done = prill(*command, *words)
+        assert done.returncode == 2 and why in done.stderr and not out.exists()
+    out.touch()  # a file that someone made stays
+    assert prill(*command, *gone).returncode == 2 and out.read_bytes() == b""

@@ -48,62 +48,42 @@ def test_page_tells_rates_and_what_was_left_out(
     assert float(shown["corrected, PPI++"][1]) < 0.45 < float(shown["corrected, PPI++"][3])
     assert "40 of 80 trajectories, of 10 tasks" in page
     assert "Unscored: 2 (parse 1, no verdict 1), 1 of them labelled" in page
-    assert "Not used: 1 undecided labels, 1 labels of other runs" in page
+    assert "Undecided labels, not used: 1\nRuns without a verdict: 1 of 80 (" in page
+    assert "Not used: 1 labels of other runs" in page
     assert "By agent" in page
 
 
-def test_the_plot_has_a_row_for_all_and_each_part(files: list[str], tmp_path: Path) -> None:
-    out = tmp_path / "rates.svg"
-    command = ["rate", *files[:2], "--trajectories", files[2], "--by", "agent"]
-    assert main([*command, "--plot", str(out)]) == 0
-    words = list(ElementTree.parse(out).getroot().itertext())
-    assert {"all", "agent: a", "agent: b", "corrected, PPI++", "labels alone"} <= set(words)
-    with pytest.raises(UsageError, match="plot"):
-        prill.rate(prill.RateConfig(verdicts=files[0], labels=files[1], plot=files[1]))
+def test_parts_with_few_labels_are_few_rows(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts, labels, runs = files
+    assert main(["rate", verdicts, labels, "--trajectories", runs, "--by", "task"]) == 0
+    table = capsys.readouterr().out.partition("By task")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [line.endswith("!") for line in table] == [True] * 5 + [False]
+    assert table[-1] == (
+        "! fewer than 30 labels: unreliable; 15 more such parts are in the JSON output"
+    )
 
 
 def test_json_and_python_say_the_same(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     verdicts, labels, runs = files
     assert main(["rate", *files[:2], "--trajectories", runs, "--width", "0.2", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    config = prill.RateConfig(verdicts=verdicts, labels=labels, trajectories=runs, width=0.2)
+    config = prill.RateConfig(verdicts=[verdicts], labels=labels, trajectories=runs, width=0.2)
     result = prill.rate(config)
     assert told["all"]["ppi"]["value"] == pytest.approx(result.all.ppi.value)
     assert told["all"]["more_labels"] == result.all.more_labels
     assert told["unscored"] == {"parse": 1, "no verdict": 1}
 
 
-def test_table_has_a_row_for_all_and_each_part(files: list[str]) -> None:
-    verdicts, labels, runs = files
-    result = prill.rate(
-        prill.RateConfig(verdicts=verdicts, labels=labels, trajectories=runs, by=["agent"])
-    )
-    rows = result.table().to_rows()
-    assert [row["value"] for row in rows] == ["all", "a", "b"]
-    assert list(result.to_pandas()["n"]) == [80, 40, 40]
-    assert "PPI++" in result._repr_html_()
-
-
-def test_runs_of_a_task_widen_the_interval(files: list[str]) -> None:
-    # Each task's runs share their outcome: forty labels are worth ten.
-    verdicts, labels, runs = files
-    same = [LabelRecord(id=str(i), success=i % 20 < 10) for i in range(0, 80, 2)]
-    Path(labels).write_bytes(b"".join(map(encode, same)))
-    wide, narrow = (
-        prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels, trajectories=file)).all.ppi
-        for file in (runs, None)
-    )
-    assert (wide.high or 0) - (wide.low or 0) > 1.5 * ((narrow.high or 0) - (narrow.low or 0))
-
-
 def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> None:
     verdicts, labels, _ = files
     with pytest.raises(UsageError, match="by needs trajectories"):
-        prill.RateConfig(verdicts=verdicts, labels=labels, by=["agent"]).check()
+        prill.RateConfig(verdicts=[verdicts], labels=labels, by=["agent"]).check()
     other = tmp_path / "other.jsonl"
     other.write_bytes(encode(LabelRecord(id="elsewhere", success=True)))
     with pytest.raises(UsageError, match="no run has a decided label"):
-        prill.rate(prill.RateConfig(verdicts=verdicts, labels=str(other)))
+        prill.rate(prill.RateConfig(verdicts=[verdicts], labels=str(other)))
 
 
 def test_labels_of_an_informative_draw_count_by_their_chance(
@@ -121,10 +101,10 @@ def test_labels_of_an_informative_draw_count_by_their_chance(
     alone = next(line for line in page.splitlines() if line.startswith("labels alone"))
     assert float(alone.split()[2]) == pytest.approx(19 / 0.8 / (19 / 0.8 + 40 / 0.2), abs=1e-3)
     with caplog.at_level("WARNING"):
-        prill.agree(prill.AgreeConfig(verdicts=verdicts, labels=labels))
+        prill.agree(prill.AgreeConfig(verdicts=[verdicts], labels=labels))
     assert "only `prill rate` weights them" in caplog.text
     with pytest.raises(UsageError, match="width: only available for labels"):
-        prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels, width=0.1))
+        prill.rate(prill.RateConfig(verdicts=[verdicts], labels=labels, width=0.1))
 
 
 @pytest.mark.parametrize("other", [{}, {"inclusion": 0.5}], ids=["without", "another"])
@@ -136,4 +116,14 @@ def test_labels_of_two_draws_are_refused(files: list[str], other: dict[str, floa
     ]
     Path(labels).write_bytes(b"".join(map(encode, twice)))
     with pytest.raises(UsageError, match="'3' has none, or has two"):
-        prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels))
+        prill.rate(prill.RateConfig(verdicts=[verdicts], labels=labels))
+
+
+def test_the_plot_has_a_row_for_all_and_each_part(files: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "rates.svg"
+    command = ["rate", *files[:2], "--trajectories", files[2], "--by", "agent"]
+    assert main([*command, "--plot", str(out)]) == 0
+    words = list(ElementTree.parse(out).getroot().itertext())
+    assert {"all", "agent: a", "agent: b", "corrected, PPI++", "labels alone"} <= set(words)
+    with pytest.raises(UsageError, match="plot"):
+        prill.rate(prill.RateConfig(verdicts=[files[0]], labels=files[1], plot=files[1]))

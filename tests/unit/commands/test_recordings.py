@@ -4,30 +4,21 @@ reported where they are.
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
-import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from PIL import Image
 
 import prill as library
 from prill.captioner.cache import image_id
 from prill.captioner.files import read_captions
 from prill.io.store import read_verdicts
-from prill.runs.annotate import Opened
-from prill.types import Observation
-from tests.support.commands.command import Prill, write_trajectories
+from tests.support.commands.command import Prill
 from tests.support.commands.endpoint import Endpoint
-from tests.support.paths import SUPPORT
 from tests.unit.datasets.formats.test_atif import document
-from tests.unit.datasets.formats.test_openai_batch import PIXEL
+from tests.unit.datasets.reading.test_chat import PIXEL
 
 USER = {"role": "user", "content": "Buy green tea"}
 SHOWN = {
@@ -55,9 +46,10 @@ def temporary() -> list[Path]:
 
 
 @pytest.fixture
-def logs(tmp_path: Path) -> Path:
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "logs"
     folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other tests make files there, too
     lines(folder / "calls.log", {"id": "one", "messages": RUN}, {"id": "two", "messages": RUN[:2]})
     return folder
 
@@ -70,13 +62,6 @@ def test_a_log_is_scored_whatever_its_name(prill: Prill, logs: Path) -> None:
     )
     again = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
     assert "2 already in the file" in again.stderr and not temporary()
-
-
-def test_verdicts_may_be_next_to_the_logs(prill: Prill, logs: Path) -> None:
-    (logs / "calls.log").rename(logs / "calls.jsonl")
-    assert prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS).returncode == 0
-    again = prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS)
-    assert (again.returncode, "2 already in the file" in again.stderr) == (0, True)
 
 
 def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
@@ -95,23 +80,6 @@ def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
         done = prill(*command)
     assert done.returncode == 0, done.stderr
     assert len(endpoint.pictures) == 1 and "Buy green tea" in json.dumps(endpoint.bodies)
-
-
-def test_processes_share_a_log(prill: Prill, tmp_path: Path) -> None:
-    lines(tmp_path / "many.jsonl", *({"id": str(i), "messages": RUN} for i in range(6)))
-    assert prill("score", "many.jsonl", "-o", "v.jsonl", *SUCCESS, "--processes", 2).returncode == 0
-    assert {verdict.id for verdict in read_verdicts("v.jsonl")} == set("012345")
-
-
-def test_several_logs_and_trajectories_are_one_run(
-    prill: Prill, logs: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "run.json").write_text(json.dumps(document(session_id="three")))
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images/a.png").write_bytes(base64.b64decode(PIXEL.partition(",")[2]))
-    write_trajectories(tmp_path / "t.jsonl", 2)
-    done = prill("score", "t.jsonl", "run.json", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
-    assert done.returncode == 0 and len(list(read_verdicts("v.jsonl"))) == 5
 
 
 def test_what_is_of_no_known_format_is_told_what_to_do(prill: Prill, tmp_path: Path) -> None:
@@ -155,13 +123,6 @@ def test_what_several_formats_know_must_be_named(prill: Prill, logs: Path) -> No
     assert converted.returncode == 2 and "atif, messages" in converted.stderr
 
 
-def test_what_nobody_knows_is_refused_as_before(prill: Prill, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("Buy tea\n")
-    done = prill("score", "notes.txt", "-o", "v.jsonl", *SUCCESS)
-    assert done.returncode == 2 and "no trajectory could be read; notes.txt:1" in done.stderr
-    assert "unknown format; choose one of" in prill("convert", "notes.txt", "-o", "out").stderr
-
-
 def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:
     run = [{"role": "assistant", "content": [CALL]}]
     path = lines(
@@ -200,14 +161,6 @@ def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:
     )
 
 
-def test_the_input_is_never_written(prill: Prill, logs: Path, tmp_path: Path) -> None:
-    before = (logs / "calls.log").read_bytes()
-    for command in (("score", *SUCCESS), ("report",), ("annotate", "--annotator", "me")):
-        done = prill(command[0], "logs/calls.log", "-o", "logs/calls.log", *command[1:])
-        assert done.returncode == 2 and "this is also an input" in done.stderr
-    assert (logs / "calls.log").read_bytes() == before
-
-
 def test_a_report_holds_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
     assert (
@@ -233,97 +186,6 @@ def test_python_reads_logs_as_the_command_does(logs: Path, tmp_path: Path) -> No
     )
 
 
-async def test_a_log_is_annotated(logs: Path, tmp_path: Path) -> None:
-    stop, pages = asyncio.Event(), []
-
-    def opened(page: Opened) -> None:
-        pages.append(page)
-        stop.set()
-
-    config = library.AnnotateConfig(
-        trajectories=[logs / "calls.log"], annotator="me", output=tmp_path / "l.jsonl"
-    )
-    await library.annotate_async(config, stop=stop, opened=opened)
-    assert [page.total for page in pages] == [2]
-
-
-def test_the_format_is_a_word_that_may_be_left_out(
-    prill: Prill, logs: Path, tmp_path: Path
-) -> None:
-    """A file that is there is no name; what is neither is an unknown format."""
-    for words in (
-        ("logs/calls.log",),
-        ("messages", "logs/calls.log"),
-        ("logs/calls.log", "--format", "messages"),
-    ):
-        done = prill(
-            "convert", *words, "-o", tmp_path / str(len(words)) / words[0].replace("/", "_")
-        )
-        assert done.returncode == 0, done.stderr
-    assert (
-        "unknown format 'mesages'"
-        in prill("convert", "mesages", "logs/calls.log", "-o", "out").stderr
-    )
-
-
-@pytest.mark.parametrize("log", ["inspect/old-long.eval", "browser_use/long.json", "atif/run.json"])
-def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
-    """Nothing of what a log says of the outcome is in anything that a model is sent; also not what
-    prill has put there.
-    """
-    source, judged = SUPPORT / "datasets/written" / log, tmp_path / f"judged-{Path(log).name}"
-    if log.startswith("atif"):
-        source = lines(tmp_path / "run.json", document())
-        (tmp_path / "images").mkdir()
-        (tmp_path / "images/a.png").write_bytes(base64.b64decode(PIXEL.partition(",")[2]))
-    if (source.parent / "screenshots").is_dir():
-        shutil.copytree(source.parent / "screenshots", tmp_path / "screenshots")
-    assert (
-        prill("score", source, "-o", "before.jsonl", *SUCCESS, "--goal", "Buy tea").returncode == 0
-    )
-    lines(
-        tmp_path / "before.jsonl",
-        *(
-            msgspec.to_builtins(replace(v, reason="EXPLANATION"))
-            for v in read_verdicts("before.jsonl")
-        ),
-    )
-    format = log.partition("/")[0].replace("_", "-")
-    assert (
-        prill(
-            "export", "before.jsonl", "--to", format, "--recording", source, "-o", judged
-        ).returncode
-        == 0
-    )
-    with Endpoint(lambda text: 'Thoughts: It is bought.\nStatus: "success"') as endpoint:
-        command = (
-            "score",
-            judged,
-            "-o",
-            "v.jsonl",
-            "--judge",
-            "vlm",
-            *endpoint.words,
-            "--goal",
-            "Buy tea",
-        )
-        assert prill(*command).returncode == 0
-    sent = json.dumps(endpoint.bodies)
-    assert endpoint.bodies and not [
-        word for word in ("EXPLANATION", "TARGET", "quarter", "always-success") if word in sent
-    ]
-
-
-@pytest.fixture
-def labelled(logs: Path, tmp_path: Path) -> Path:
-    """Labels of the runs of a log: one success, one failure."""
-    rows = (
-        {"id": id, "success": success, "source": "human"}
-        for id, success in (("one", True), ("two", False))
-    )
-    return lines(tmp_path / "labels.jsonl", *rows)
-
-
 def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: "A page with tea.") as endpoint:
         command = ("caption", "logs/calls.log", "-o", "c.jsonl", *endpoint.words)
@@ -337,67 +199,39 @@ def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     assert image_id(caption.image) == caption.id
 
 
-def test_captions_of_a_log_for_training_name_pictures_that_last(
-    prill: Prill, logs: Path, tmp_path: Path
-) -> None:
-    """Also those that gave no row; pictures of trajectories stay where they are."""
-    shot = tmp_path / "own.png"
-    Image.new("L", (20, 10)).save(shot)
-    state = Observation(screenshot=str(shot), caption="A dark page.")
-    own = library.Trajectory(id="t", task=library.Task(goal="g"), steps=(), final=state)
-    library.write_trajectories(tmp_path / "t.jsonl", [own])
-    with Endpoint(lambda text: "A page with tea.") as endpoint:
-        command = ("caption", "logs/calls.log", "t.jsonl", "-o", "rows", "--for-training")
-        done = prill(*command, *endpoint.words)
+@pytest.mark.parametrize("form", ["list", "object"])
+def test_a_json_log_is_no_configuration(form: str, prill: Prill, tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "Buy tea"}, {"role": "assistant", "content": "Done."}]
+    content = messages if form == "list" else {"goal": "Buy tea", "messages": messages}
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    done = prill("convert", "x.json", "-o", "out")
     assert done.returncode == 0, done.stderr
-    for caption in read_captions("rows/captions.jsonl"):
-        assert image_id(str(tmp_path / "rows" / caption.image)) == caption.id
-    dropped = [json.loads(line) for line in Path("rows/dropped.jsonl").read_text().splitlines()]
-    assert all(Path(row["image"]).is_file() for row in dropped)
-    assert not temporary()
+    assert "1 trajectories" in done.stderr
+    (tmp_path / "c.json").write_text(json.dumps({"source": "x.json", "output": "again"}))
+    assert prill("convert", "c.json").returncode == 0
+    assert (tmp_path / "again/trajectories.jsonl").exists()
 
 
-def test_rows_of_a_log_keep_its_pictures(prill: Prill, logs: Path, tmp_path: Path) -> None:
-    """The pictures of a log are unpacked for the run only, so the rows get copies; the record names
-    the log.
-    """
-    asked = {"role": "user", "content": [{"type": "text", "text": "Buy green tea"}, SHOWN]}
-    lines(logs / "calls.log", {"id": "one", "messages": [asked, *RUN[1:]]})
-    assert prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS).returncode == 0
-    done = prill("filter", "logs/calls.log", "--verdicts", "v.jsonl", "-o", "rows")
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "rows/sft.jsonl").read_text().splitlines()]
-    shown = [name for row in rows for name in row["images"]]
-    assert shown and all((tmp_path / "rows" / name).is_file() for name in shown)
-    manifest = json.loads((tmp_path / "rows/manifest.json").read_text())
-    assert manifest["inputs"][0]["path"] == "logs/calls.log"
-
-
-def test_a_judge_is_attacked_on_a_log(prill: Prill, labelled: Path) -> None:
-    command = ("redteam", "logs/calls.log", "labels.jsonl", "-o", "red", "--judge", "self-report")
-    done = prill(*command, "--attacks", "claim-stop", "--goal", "Buy tea", "--format", "messages")
-    assert done.returncode == 0, done.stderr
-    assert len(list(read_verdicts("red/before.jsonl"))) == 2
-
-
-def test_a_judge_is_fitted_on_logs(prill: Prill, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    count = 24
-    lines(
-        tmp_path / "many.jsonl",
-        *(
-            {
-                "id": str(i),
-                "messages": [
-                    {"role": "user", "content": f"Buy tea {i}"},
-                    *(RUN[1:] if i % 2 else RUN[1:2]),
-                ],
-            }
-            for i in range(count)
-        ),
+def test_logs_of_one_name_are_no_duplicates(prill: Prill, tmp_path: Path) -> None:
+    for folder, word in (("a", "tea"), ("b", "soap")):
+        (tmp_path / folder).mkdir()
+        messages = [
+            {"role": "user", "content": f"Buy {word}"},
+            {"role": "assistant", "content": "Done."},
+        ]
+        (tmp_path / folder / "history.json").write_text(json.dumps(messages))
+    logs = ("a/history.json", "b/history.json")
+    assert prill("score", *logs, "-o", "v.jsonl", "--judge", "always-fail").returncode == 0
+    ids = {json.loads(line)["id"] for line in (tmp_path / "v.jsonl").read_text().splitlines()}
+    assert ids == {"a/history", "b/history"}
+    for paths in (("a", "b"), ("a/history.json", "b"), ("b/../a", "./b")):
+        out = f"{len(list(tmp_path.iterdir()))}.jsonl"
+        assert prill("score", *paths, "-o", out, "--judge", "always-fail").returncode == 0
+        found = [json.loads(line)["id"] for line in (tmp_path / out).read_text().splitlines()]
+        assert sorted(found) == ["a/history", "b/history"], paths
+    same = ("a/history.json", "a/history.json")  # which are duplicates
+    assert (
+        prill("score", "a", "a/history.json", "-o", "u.jsonl", "--judge", "always-fail").returncode
+        == 3
     )
-    labels = ({"id": str(i), "success": i % 2 == 1, "source": "human"} for i in range(count))
-    lines(tmp_path / "labels.jsonl", *labels)
-    done = prill("fit", "many.jsonl", "labels.jsonl", "-o", "m.json", "--kind", "prior")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "m.json").is_file()
+    assert prill("score", *same, "-o", "w.jsonl", "--judge", "always-fail").returncode == 3

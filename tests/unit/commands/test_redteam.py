@@ -5,14 +5,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
-from xml.etree import ElementTree
 
 import pytest
 
 import prill as library
 from prill.evaluators.attacks.families import FAMILIES
 from prill.evaluators.attacks.families import families as all_families
-from prill.runs.trust.redteam import plan_redteam
 from prill.testing import Faults, MockServer
 
 Prill = Callable[..., CompletedProcess[str]]
@@ -61,7 +59,7 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
     assert cells[4:6] == ["2", "100.0 % → 100.0 %"]
     families, attacks = len(FAMILIES), sum(map(len, all_families(tmp_path).values()))
     assert (
-        f"Judge: self-report 2. Labels: human. Attacks: version 2, {attacks} in {families} "
+        f"Judge: self-report 3. Labels: human. Attacks: version 2, {attacks} in {families} "
         "families;" in done.stdout
     )
     assert "Left out: 4 where the attack does not apply (claim-stop)." in done.stdout
@@ -79,18 +77,6 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
         (tmp_path / "out" / "redteam.md").read_text().startswith(f"{done.stdout}\n## All attacks")
     )
     assert runs.read_bytes() == before
-
-
-def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    lines = prill(
-        "redteam", runs, labels, "--judge", "self-report", "-o", "out"
-    ).stdout.splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + len(FAMILIES)
-    assert [row.split()[1] for row in rows[2:]] != list(FAMILIES), "the worst comes first"
-    assert {row.count("|") for row in rows} == {8}
-    assert {len(row) for row in rows} == {len(rows[0])}
 
 
 def test_python_attacks_as_the_command_does(
@@ -112,63 +98,15 @@ def test_python_attacks_as_the_command_does(
     result = library.redteam(config, progress=lambda *state: seen.append(state))
     assert capsys.readouterr() == ("", ""), "the library prints nothing"
     assert f"{result}\n" == done.stdout
-    for name in ("redteam.json", "redteam.md", "redteam.svg"):
+    for name in ("redteam.json", "redteam.md"):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
     assert (done.returncode, result.too_far, result.worst.attack) == (1, "claim-stop", "claim-stop")
-    assert (
-        result.svg() == (tmp_path / "mine" / "redteam.svg").read_text()
-        and result.svg() in result._repr_html_()
-    )
     assert (seen[0][0], seen[-1]) == ("before", ("inject-screenshot", 32, 32))
     rows = {row["attack"]: row for row in result.table().to_rows()}
     assert rows["claim-answer"]["false_positives_change"] == pytest.approx(4 / 6)
     assert (rows["claim-stop"]["applies"], rows["inject-screenshot"]["recall_n"]) == (4, None)
     again = library.redteam(config.copy_with(max_shift=None))
     assert (again.too_far, again.figures) == (None, result.figures)
-
-
-def test_plan_counts_each_attack(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    judge = ("--judge", "self-report", "-o", "out", "--attacks", "claim-stop,claim-answer")
-    planned = json.loads(prill("redteam", runs, labels, *judge, "--dry-run", "--json").stdout)
-    assert (planned["trajectories"], planned["done"], planned["calls"]) == (24, 0, 0)
-    assert not (tmp_path / "out").exists()
-    prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-stop")
-    config = library.RedteamConfig(
-        trajectories=[runs],
-        labels=labels,
-        output="out",
-        judge="self-report",
-        attacks=["claim-stop", "claim-answer"],
-    )
-    assert plan_redteam(config).counts == {"trajectories": 8, "done": 16, "broken": 0}
-
-
-def test_json_output_equals_the_file(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    command = (
-        "redteam",
-        runs,
-        labels,
-        "--judge",
-        "self-report",
-        "-o",
-        "out",
-        "--attacks",
-        "claim-stop, claim-answer",
-    )
-    done = prill(*command, "--json")
-    found = json.loads(done.stdout)
-    assert found == json.loads((tmp_path / "out" / "redteam.json").read_text())
-    assert [row["attack"] for row in found["effects"]] == ["claim-stop", "claim-answer"]
-    assert found["effects"][0]["applies"] == 4
-    assert found["effects"][0]["false_positives"]["flips"] == 4
-    assert found["evaluator"]["name"] == "self-report"
-    other_seed = json.loads(prill(*command, "--json", "--seed", 1).stdout)
-    assert (
-        other_seed["effects"][1]["false_positives"]["change"]
-        == found["effects"][1]["false_positives"]["change"]
-    )
 
 
 def test_gullible_model_flips_rerun_is_free(
@@ -181,7 +119,7 @@ def test_gullible_model_flips_rerun_is_free(
     monkeypatch.syspath_prepend(tmp_path)
     runs, labels = write(tmp_path)
     with MockServer(Faults(truth="gullible:truth")) as server:
-        judge = ("--judge", "modular", "--model", "m", "--base-url", server.base_url)
+        judge = ("--judge", "modular", "--model", "m", "--model.base-url", server.base_url)
         command = (
             "redteam",
             runs,
@@ -211,9 +149,9 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
             "modular",
             "--model",
             "m",
-            "--base-url",
+            "--model.base-url",
             server.base_url,
-            "--retries",
+            "--model.retries",
             0,
         )
         done = prill(
@@ -253,39 +191,6 @@ def test_bad_usage_exits_2_with_advice(
     assert not (tmp_path / "out").exists(), "nothing was judged"
 
 
-def test_swapped_or_missing_files_stop_early(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    judge = ("--judge", "self-report", "-o", "out")
-    for words in (
-        (labels, runs),
-        (runs, tmp_path / "none.jsonl"),
-        (tmp_path / "none.jsonl", labels),
-    ):
-        assert prill("redteam", *words, *judge).returncode == 2
-    assert not (tmp_path / "out").exists()
-
-
-def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    with runs.open("a") as file:
-        file.write('{"id": "broken"\n')
-    done = prill(
-        "redteam",
-        runs,
-        labels,
-        "--judge",
-        "self-report",
-        "-o",
-        "out",
-        "--attacks",
-        "claim-answer",
-        "--json",
-    )
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["effects"][0]["applies"] == 8
-    assert "left out 1 unreadable lines; the reasons are in out/before.jsonl" in done.stderr
-
-
 def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     command = (
@@ -305,25 +210,6 @@ def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
     assert over.stdout == under.stdout
     assert "claim-answer moves this judge by more than 66 points" in over.stderr
     assert "moves" not in under.stderr
-
-
-def test_max_shift_needs_a_failure(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    done = prill(
-        "redteam",
-        runs,
-        labels,
-        "--judge",
-        "self-report",
-        "-o",
-        "out",
-        "--attacks",
-        "inject-screenshot",
-        "--max-shift",
-        2,
-    )
-    assert done.returncode == 2
-    assert "no failure was judged both with and without an attack" in done.stderr
 
 
 def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:
@@ -352,23 +238,3 @@ def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:
         "verdicts under another attack of that name are not taken for its own"
     )
     assert (tmp_path / "out" / "politely.jsonl").read_text() == before
-
-
-def test_picture_has_a_panel_a_family(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    attacks = "pad-after,claim-answer,inject-screenshot"
-    assert (
-        prill(
-            "redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", attacks
-        ).returncode
-        == 0
-    )
-    svg = ElementTree.parse(tmp_path / "out" / "redteam.svg").getroot()
-    panels = svg.findall("{*}g")
-    titles = [[title.text or "" for title in panel.iterfind(".//{*}title")] for panel in panels]
-    assert [len(of_panel) for of_panel in titles] == [1, 4], "none for a family that did not apply"
-    assert titles[0][0].startswith("claim-answer: +66.7 (")
-    heights = [
-        float(circle.get("cy", "")) for panel in panels for circle in panel.iterfind(".//{*}circle")
-    ]
-    assert heights[0] < heights[1] == heights[4], "higher is worse"

@@ -11,14 +11,11 @@ import pytest
 from prill import JudgesConfig, ShowConfig, judges, show
 from prill.io.store import encode
 from prill.testing import MockServer
-from prill.transcripts import read_transcripts
 from prill.types import (
     Citation,
     EvaluatorInfo,
     Findings,
-    Observation,
-    Task,
-    Trajectory,
+    LabelRecord,
     Verdict,
 )
 from tests.support.commands.command import Prill, write_trajectories
@@ -36,12 +33,28 @@ def score(prill: Prill, server: MockServer, tmp_path: Path) -> Prill:
     write_trajectories(tmp_path / "t.jsonl", 3)
 
     def run(*more: object) -> object:
-        words = ("--judge", "modular", "--model", "mock", "--base-url", server.base_url)
+        words = ("--judge", "modular", "--model", "mock", "--model.base-url", server.base_url)
         result = prill("score", "t.jsonl", "-o", "v.jsonl", *words, *more)
         assert result.returncode == 0, result.stderr
         return result
 
     return run  # type: ignore[return-value]
+
+
+def test_show_prints_labels(prill: Prill, score: Prill, tmp_path: Path) -> None:
+    score()
+    labels = (
+        LabelRecord(id="t1", success=False, annotator="ada", note="the cart\x1b[2J is empty"),
+        LabelRecord(id="t2", success=True),
+        LabelRecord(id="t1", success=None, source="oracle", undecided="unsure"),
+    )
+    (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, labels)))
+    done = prill("show", "t1", "--verdicts", "v.jsonl", "--labels", "l.jsonl")
+    shown = [line for line in done.stdout.splitlines() if line.startswith("label")]
+    assert shown == [
+        "label (human, by ada): failure: the cart?[2J is empty",
+        "label (oracle): unsure",
+    ]
 
 
 def test_show_prints_question_and_answer(prill: Prill, score: Prill) -> None:
@@ -98,70 +111,10 @@ def test_every_file_of_verdicts_is_shown(prill: Prill, score: Prill) -> None:
     assert any(line.startswith("transcript: the verdict needed no model call") for line in lines)
 
 
-@pytest.mark.parametrize("way", ["other place", "not kept", "deleted record"])
-def test_score_says_where_transcripts_go(
-    prill: Prill, score: Prill, tmp_path: Path, way: str
-) -> None:
-    if way == "other place":
-        score("--transcripts", "calls")
-        assert len(list(read_transcripts(tmp_path / "calls"))) == 3
-        assert (
-            "transcript: v.transcripts does not exist"
-            in prill("show", "t1", "--verdicts", "v.jsonl").stdout
-        )
-        assert (
-            "call 1 of 1"
-            in prill("show", "t1", "--verdicts", "v.jsonl", "--transcripts", "calls").stdout
-        )
-    elif way == "not kept":
-        score("--no-transcripts")
-        assert not (tmp_path / "v.transcripts").exists()
-        assert "v.transcripts does not exist" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
-    else:
-        score()
-        for part in (tmp_path / "v.transcripts").iterdir():
-            part.unlink()
-        assert (
-            "v.transcripts has no transcript of this verdict"
-            in prill("show", "t1", "--verdicts", "v.jsonl").stdout
-        )
-
-
-def test_both_transcript_options_are_refused(prill: Prill, tmp_path: Path) -> None:
-    options = ("-o", "v.jsonl", "--judge", "self-report", "--transcripts", "x", "--no-transcripts")
-    assert prill("score", "t.jsonl", *options).returncode == 2
-    (tmp_path / "file").write_text("")
-    write_trajectories(tmp_path / "t.jsonl", 1)
-    result = prill(
-        "score", "t.jsonl", "-o", "v.jsonl", "--judge", "self-report", "--transcripts", "file"
-    )
-    assert (
-        result.returncode,
-        "file: not a folder; transcripts are written to a folder (--transcripts)" in result.stderr,
-    ) == (2, True)
-
-
-def test_unknown_id_names_the_nearest(prill: Prill, tmp_path: Path) -> None:
-    info = EvaluatorInfo("vlm", "1")
-    rows = [Verdict(id=id, success=True, evaluator=info) for id in ("shop-17", "shop-18", "other")]
-    (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, rows)))
-    result = prill("show", "shop-171", "--verdicts", "v.jsonl")
-    assert result.returncode == 2
-    assert result.stderr == (
-        "prill show: no verdict has the id 'shop-171'; the nearest: 'shop-17', 'shop-18' "
-        "(--verdicts)\n"
-    )
-    write_trajectories(tmp_path / "t.jsonl", 2)
-    assert (
-        "no trajectory has the id 'other'"
-        in prill("show", "other", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stderr
-    )
-
-
 def test_show_disarms_what_others_wrote(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07red\r\n  reply:\n    | success\u202e"
     write_trajectories(tmp_path / "t.jsonl", 1, caption=evil)
-    words = ("--judge", "modular", "--model", "mock", "--base-url", server.base_url)
+    words = ("--judge", "modular", "--model", "mock", "--model.base-url", server.base_url)
     prill("score", "t.jsonl", "-o", "v.jsonl", *words)
     info = EvaluatorInfo("mine", "1")
     verdict = Verdict(id="t0", success=True, reason=evil, evaluator=info)
@@ -183,7 +136,7 @@ def test_show_in_python_is_that_of_the_command(
     result = show(ShowConfig(id="t1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]))
     words = ("show", "t1", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl")
     assert prill(*words).stdout == f"{result}\n"
-    assert json.loads(prill(*words, "--json").stdout) == json.loads(json.dumps(result.table()))
+    assert json.loads(prill(*words, "--json").stdout) == json.loads(json.dumps(result.to_dict()))
     assert [call.reply for call in result.verdicts[0].transcript.calls] != []  # type: ignore[union-attr]
 
 
@@ -195,38 +148,11 @@ def test_judges_in_python_are_those_of_the_command(prill: Prill, words: tuple[st
         assert json.loads(prill("judges", *words, "--json").stdout) == list(result.rows)
 
 
-def test_a_prompt_needs_its_judge(prill: Prill) -> None:
-    done = prill("judges", "--prompt")
-    assert (done.returncode, "name the judge whose prompt to print" in done.stderr) == (2, True)
-
-
-def test_show_names_the_cause_of_a_failure_and_its_citations(prill: Prill, tmp_path: Path) -> None:
-    run = Trajectory(id="t0", task=Task(goal="Buy tea"), final=Observation(text="a captcha\x1b[2J"))
-    (tmp_path / "t.jsonl").write_bytes(encode(run) + b"\n")
+def test_show_names_a_wrong_citation_on_one_line(prill: Prill, tmp_path: Path) -> None:
     cited = Findings(citations=(Citation(text="S9\x1b", step=8, status="no_such_step"),))
     failed = Verdict(
         id="t0", success=False, reason="[S9]", evaluator=EvaluatorInfo("vlm", "1"), findings=cited
     )
     (tmp_path / "v.jsonl").write_bytes(encode(failed))
-    lines = prill("show", "t0", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stdout
-    assert "\ncause, step 1: captcha, a captcha at the end (captcha)\n" in lines
+    lines = prill("show", "t0", "--verdicts", "v.jsonl").stdout
     assert "\n  cites S9?: step 9, no such step\n" in lines
-    assert "cause" not in prill("show", "t0", "--verdicts", "v.jsonl").stdout  # no record is read
-
-
-def test_show_looks_up_what_the_answer_claims(prill: Prill, tmp_path: Path) -> None:
-    run = Trajectory(
-        id="t0",
-        task=Task(goal="Buy tea"),
-        final=Observation(text="Total: $12.34"),
-        answer="It costs $12.34, sold by Grace Nguyen.\x1b[2J",
-    )
-    (tmp_path / "t.jsonl").write_bytes(encode(run) + b"\n")
-    words = ("--judge", "self-report", "--check-claims")
-    assert prill("score", "t.jsonl", "-o", "v.jsonl", *words).returncode == 0
-    shown = prill("show", "t0", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stdout
-    lines = shown.splitlines()
-    # once below the answer, once among the findings
-    assert lines.count("  seen, step 1: price $12.34") == 2
-    assert lines.count("  never seen: name Grace Nguyen") == 2
-    assert "\x1b" not in shown

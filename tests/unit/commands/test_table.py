@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from prill import TableConfig, write_table
-from prill.io.store import encode
-from prill.types import Answer, EvaluatorInfo, Findings, LabelRecord, Verdict
+from prill.io.store import encode, encode_trajectory
+from prill.types import Answer, EvaluatorInfo, Findings, LabelRecord, Task, Trajectory, Verdict
 from tests.support.commands.command import Prill
 
 JUDGE = EvaluatorInfo("vlm", "1")
@@ -87,7 +87,7 @@ def test_table_moves_no_terminal(form: str, prill: Prill, folder: Path) -> None:
 
 def test_table_form_follows_file_name(prill: Prill, folder: Path) -> None:
     for name, start in (("t.csv", "id,success"), ("t.json", "["), ("t.md", "| id |")):
-        assert prill("table", "v.jsonl", "-o", name).stdout == ""
+        assert prill("table", "v.jsonl", "-o", name).stdout == f"2 rows -> {name}\n"
         assert (folder / name).read_text().startswith(start)
     assert prill("table", "v.jsonl", "-o", "t.csv", "--format", "json").returncode == 0
     assert json.loads((folder / "t.csv").read_text())[0]["id"] == "a"
@@ -115,7 +115,42 @@ def test_no_verdict_file_is_bad_usage(prill: Prill, folder: Path) -> None:
 
 
 def test_table_in_python_is_that_of_the_command(prill: Prill, folder: Path) -> None:
-    made = write_table(TableConfig(verdicts=folder / "v.jsonl", output=folder / "p.csv"))
+    made = write_table(TableConfig(verdicts=[folder / "v.jsonl"], output=folder / "p.csv"))
     assert prill("table", "v.jsonl", "-o", "c.csv").returncode == 0
     assert (folder / "p.csv").read_bytes() == (folder / "c.csv").read_bytes()
-    assert made.to_rows() == json.loads(prill("table", "v.jsonl", "--json").stdout)
+    assert made.table.to_rows() == json.loads(prill("table", "v.jsonl", "--json").stdout)
+
+
+def test_leaderboard_row_has_precision_by_benchmark(prill: Prill, tmp_path: Path) -> None:
+    """An unscored run is a missed success; WorkArena++ are the tasks with l2 in their id."""
+    runs = [
+        # benchmark, task, verdict, truth
+        ("webarena", "1", True, True),
+        ("webarena", "2", True, False),
+        ("webarena", "3", None, True),
+        ("workarena", "sort-list", True, True),
+        ("workarena", "change-request-l2", False, True),
+        ("assistantbench", "4", False, False),
+    ]
+    trajectories, verdicts, labels = b"", b"", b""
+    for number, (site, task, success, truth) in enumerate(runs):
+        id = f"r{number}"
+        run = Trajectory(id=id, task=Task(id=task, goal="g", site=site, platform="web"))
+        trajectories += encode_trajectory(run, tmp_path)
+        verdict = (
+            Verdict(id=id, unscored="parse", evaluator=JUDGE)
+            if success is None
+            else Verdict(id=id, success=success, evaluator=JUDGE)
+        )
+        verdicts += encode(verdict)
+        labels += encode(LabelRecord(id=id, success=truth, source="human"))
+    for name, data in (("t", trajectories), ("v2", verdicts), ("l2", labels)):
+        (tmp_path / f"{name}.jsonl").write_bytes(data)
+    words = ("v2.jsonl", "--labels", "l2.jsonl", "--recording", "t.jsonl")
+    [line] = prill("table", *words, "--format", "agentrewardbench").stdout.splitlines()
+    row = json.loads(line)
+    assert [row[name] for name in ("Judge", "Overall", "Recall", "F1")] == ["vlm", 66.7, 50.0, 57.1]
+    assert [row[name] for name in ("AB", "VWA", "WA", "Work", "Work++")] == [
+        *(None, None, 50.0, 100.0, None)
+    ]
+    assert prill("table", "v2.jsonl", "--format", "agentrewardbench").returncode == 2

@@ -53,8 +53,8 @@ def labels(tmp_path: Path) -> Path:
             ),
             "no decided label of source",
         ),
-        (("agree", "v.jsonl", "{labels}"), "undecided (82 tie)"),
-        (("calibrate", "v.jsonl", "{labels}", "-o", "c.json"), "undecided (82 tie)"),
+        (("agree", "v.jsonl", "{labels}"), "undecided (186 tie)"),
+        (("calibrate", "v.jsonl", "{labels}", "-o", "c.json"), "undecided (186 tie)"),
     ],
 )
 def test_commands_leave_ties_undecided(
@@ -68,7 +68,18 @@ def test_commands_leave_ties_undecided(
 
 
 def test_tables_and_pages_follow_the_rule(labels: Path, prill: Prill) -> None:
-    prill("score", RUNS, "-o", "v.jsonl", "--judge", "oracle", "--labels", labels, "--truth", "Ann")
+    prill(
+        "score",
+        RUNS,
+        "-o",
+        "v.jsonl",
+        "--judge",
+        "oracle",
+        "--judge.labels",
+        labels,
+        "--judge.truth",
+        "Ann",
+    )
     rows = {
         rule: json.loads(
             prill(
@@ -97,5 +108,5 @@ def test_tables_and_pages_follow_the_rule(labels: Path, prill: Prill) -> None:
         )
         assert prill(*words).returncode == 0
         assert (
-            "labels are undecided: 82;" in Path("r.html").read_text(encoding="utf-8")
+            "labels are undecided: 186;" in Path("r.html").read_text(encoding="utf-8")
         ) == undecided

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from prill.episodes.record import Pool
-from prill.errors import EnvironmentFailedError, UsageError
+from prill.errors import EnvironmentFailedError
 from prill.types import Action, Observation, Task
 
 
@@ -67,30 +65,6 @@ async def test_repeated_failure_sets_aside() -> None:
             assert phone is good
 
 
-async def test_waiters_learn_that_none_is_left() -> None:
-    phone = Phone()
-    pool = Pool([phone], patience=1)
-
-    async def wait() -> None:
-        async with pool.lend():
-            pass
-
-    async with pool.lend():
-        waiting = asyncio.create_task(wait())
-        await asyncio.sleep(0)
-        await pool.report(phone, "no such device")
-    with pytest.raises(EnvironmentFailedError, match="no such device"):
-        await waiting
-
-
-async def test_close_closes_all_of_a_pool() -> None:
-    phones = [Phone(), Phone()]
-    await Pool(phones).close()
-    assert [phone.closed for phone in phones] == [1, 1]
-    with pytest.raises(UsageError, match="at least one"):
-        Pool([])
-
-
 async def test_retry_gets_another_environment() -> None:
     one, other = Phone(), Phone()
     pool = Pool([one, other], patience=1)
@@ -102,14 +76,3 @@ async def test_retry_gets_another_environment() -> None:
     await pool.report(other, "gone")
     async with pool.lend(but=one) as phone:
         assert phone is one
-
-
-async def test_stuck_close_holds_nobody_up() -> None:
-    phones = [Phone("never"), Phone("badly"), Phone()]
-    pool = Pool(phones, patience=1, closing=0.01)
-    for phone in phones[:2]:
-        await pool.report(phone, "gone")
-    assert pool.size == 1
-    with pytest.raises(EnvironmentFailedError, match=r"did not close within 0\.01 s"):
-        await pool.close()
-    assert [phone.closed for phone in phones] == [2, 2, 1]

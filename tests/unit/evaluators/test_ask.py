@@ -11,8 +11,8 @@ import pytest
 
 import prill
 from prill.errors import UnparsableError, UsageError
-from prill.evaluators.ask import AnswersFormat, Question
-from prill.evaluators.questions import judge_questions
+from prill.evaluators.questions import AnswersFormat, Question
+from prill.evaluators.registry import judge_questions
 from prill.io.store import encode, read_verdicts
 from prill.models.prompts import NONCE
 from prill.protocols import Reply, Token
@@ -102,32 +102,6 @@ def test_what_was_not_offered_is_no_answer(reply: str) -> None:
         read(WALL, reply)
 
 
-@pytest.mark.parametrize(
-    ("said", "value"),
-    [("3", 3), (3, 3), ('"3"', 3), ('"1,234.5"', 1234.5), ("-2.5", -2.5), ("null", None)],
-)
-def test_numbers(said: object, value: float | None) -> None:
-    assert read(PAGES, f'{{"q1": {{"answer": {said}}}}}')["value"] == value
-
-
-@pytest.mark.parametrize(
-    "said", ['"three"', '"3 or 4"', '"3 pages"', "true", "NaN", "[3]", '"1,23"']
-)
-def test_what_is_no_number_is_no_answer(said: str) -> None:
-    with pytest.raises(UnparsableError):
-        read(PAGES, f'{{"q1": {{"answer": {said}}}}}')
-
-
-@pytest.mark.parametrize(
-    ("said", "value"),
-    [("cart", "cart"), ("Check-Out", "check out"), ("*none*", "none"), ("cannot tell", None)],
-)
-def test_labels_are_those_that_were_named(said: str, value: str | None) -> None:
-    assert read(WHERE, json.dumps({"q1": {"answer": said}}))["value"] == value
-    with pytest.raises(UnparsableError):
-        read(WHERE, '{"q1": {"answer": "shopping cart"}}')
-
-
 def test_a_dataclass_is_checked_field_by_field() -> None:
     question = Question("What was ordered?", Order)
     reply = '{"q1": {"answer": {"item": "tea", "price": "4.5"}, "step": 2}}'
@@ -175,13 +149,6 @@ async def test_several_questions_go_into_one_call_and_the_first_yes_or_no_decide
     assert [answer.value for answer in verdict.findings.answers or ()] == [2, False, "cart"]
 
 
-async def test_without_yes_or_no_success_says_that_it_was_answered() -> None:
-    verdict = await judged('{"answer": "2"}', question=PAGES.text, answer="number")
-    assert verdict.success is True
-    untold = await judged('{"answer": null}', question=PAGES.text, answer="number")
-    assert untold.unscored == "no_evidence"
-
-
 async def test_only_questions_are_asked_and_all_else_is_quoted() -> None:
     model = ScriptedModel(['{"answer": "yes"}'])
     judge = prill.judge("ask", captioner="text", model=model, question="Is it done?")
@@ -194,41 +161,6 @@ async def test_only_questions_are_asked_and_all_else_is_quoted() -> None:
     options = {"question": "Is it done?", "show_answer": False}
     await prill.judge("ask", captioner="text", model=hidden, **options)(RUN)
     assert "without signing in" not in text(hidden.seen[0])
-
-
-def test_the_question_and_its_type_are_part_of_the_judges_identity() -> None:
-    def info(**options: Any) -> object:
-        return prill.judge("ask", captioner="text", model=ScriptedModel([]), **options).info
-
-    same = {"question": "How?", "answer": ["a", "b"]}
-    assert info(**same) == info(question="How?", answer="a|b")
-    others = [{"question": "Why?"}, {"question": "How?"}, {"question": "How?", "answer": "number"}]
-    assert len({str(info(**other)) for other in (*others, same)}) == 4
-    record = info(question="What?", answer=Order)
-    assert record == info(question="What?", answer=f"{__file__}:Order")
-    assert b"price" in encode(record)
-
-
-def test_a_label_may_end_in_a_bracket() -> None:
-    """What is stripped from a reply may belong to a label."""
-    where = Question("Where?", ("cart (empty)", "cart", "cart!"))
-    for said in ("cart (empty)", "Cart (Empty).", "`cart (empty)`"):
-        assert where.read(said) == "cart (empty)"
-    assert (where.read("cart"), where.read("cart!")) == ("cart", "cart!")
-    with pytest.raises(UnparsableError, match="not one of the choices"):
-        where.read("Cart")  # this could be either
-
-
-@dataclass
-class Parcel:
-    """A dataclass with a default."""
-
-    item: str
-    count: int = 1
-
-
-def test_a_field_that_is_left_out_has_its_default() -> None:
-    assert Question("What?", Parcel).read({"item": "tea"}) == {"item": "tea", "count": 1}
 
 
 @pytest.mark.parametrize("described", ["keywords", "file"])
@@ -244,20 +176,6 @@ def test_the_questions_of_a_judge_are_known_without_its_model(
     tables = [{"question": "How?", "answer": ["a", "b"]}, {"question": "Why?"}]
     given = str(file) if described == "file" else prill.JudgeConfig("ask", questions=tables)
     assert judge_questions(given) == (Question("How?", ("a", "b")), Question("Why?", "yes/no"))
-
-
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
-        ({"name": "vlm"}, "judge 'vlm' asks no questions"),
-        ({"name": "ask"}, "give `question`"),
-        ({"name": "ask", "questions": [{"question": "A?"}] * 2}, "'A\\?' is asked twice"),
-        ({"name": "ask", "question": "A?", "answer": "one|one"}, "different labels"),
-    ],
-)
-def test_what_a_page_cannot_ask_is_refused(table: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        judge_questions(table)
 
 
 @pytest.mark.parametrize(
@@ -277,14 +195,6 @@ def test_what_a_page_cannot_ask_is_refused(table: dict[str, Any], says: str) -> 
 def test_a_question_that_cannot_be_asked_is_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         prill.judge("ask", captioner="text", model=ScriptedModel([]), **options)
-
-
-def test_the_schema_allows_only_what_was_offered() -> None:
-    schema = AnswersFormat((WALL, Question("What?", Order))).json_schema()
-    yes, order = (schema["properties"][q]["properties"]["answer"] for q in ("q1", "q2"))
-    assert yes["enum"] == ["yes", "no", "cannot-tell"]
-    assert order["anyOf"][0]["required"] == ["item", "price"]
-    assert order["anyOf"][0]["additionalProperties"] is False
 
 
 async def test_the_score_is_the_probability_of_yes_where_tokens_tell() -> None:

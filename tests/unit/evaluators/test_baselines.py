@@ -40,10 +40,6 @@ async def test_self_report_takes_agents_word(
     assert (await SelfReport()(run(last, answer=answer))).success is success
 
 
-async def test_self_report_needs_an_action() -> None:
-    assert (await SelfReport()(run())).unscored == "no_evidence"
-
-
 async def test_evidence_only_hides_agents_word() -> None:
     judge = EvidenceOnly(SelfReport())
     claimed, plain = (
@@ -81,14 +77,6 @@ async def test_noisy_labels_err_at_their_rates() -> None:
     assert verdicts == [(await judge(run(id=label.id))).success for label in labels]
 
 
-async def test_noisy_labels_abstain_without_one() -> None:
-    judge = NoisyLabels(
-        oracle([LabelRecord(id="a", success=None, source="oracle")]),
-        NoiseSpec(false_positives=0.5, false_negatives=0.5),
-    )
-    assert [(await judge(run(id=id))).unscored for id in ("a", "b")] == ["no_evidence"] * 2
-
-
 async def test_noisy_labels_are_unscored_at_a_rate() -> None:
     labels = [LabelRecord(id=f"task-{i}", success=i % 2 == 0, source="oracle") for i in range(2000)]
     judge = NoisyLabels(oracle(labels), NoiseSpec(unscored=0.3, false_negatives=0.2))
@@ -99,17 +87,4 @@ async def test_noisy_labels_are_unscored_at_a_rate() -> None:
     known = [verdict.success for verdict in verdicts[::2] if verdict.success is not None]
     assert known.count(False) / len(known) == pytest.approx(0.2, abs=0.04), (
         "the errors do not hang on what is unscored"
-    )
-
-
-async def test_wrong_margin_makes_errors_close_calls() -> None:
-    labels = [LabelRecord(id=str(i), success=i % 2 == 0, source="oracle") for i in range(100)]
-    errs = NoiseSpec(false_positives=0.5, false_negatives=0.5, wrong_margin=0.1)
-    verdicts = [await NoisyLabels(oracle(labels), errs)(run(id=label.id)) for label in labels]
-    assert {verdict.score for verdict in verdicts[::2]} == {1.0, 0.4}
-    assert {verdict.score for verdict in verdicts[1::2]} == {0.0, 0.6}
-    usual = NoisyLabels(oracle(labels), NoiseSpec(false_positives=0.5, false_negatives=0.5))
-    assert {(await usual(run(id=label.id))).score for label in labels} == {0.0, 1.0}
-    assert "wrong_margin" not in usual.info.params, (
-        "verdicts from before there was the option stay those of this judge"
     )

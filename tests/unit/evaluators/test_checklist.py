@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+import prill
 from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeoutError
-from prill.evaluators.checklist import ChecklistJudge, ChecklistSpec, item_value
+from prill.evaluators.criteria import Rubric, RubricCriterion
+from prill.evaluators.judge import PageJudge
 from prill.evaluators.registry import make_judge
-from prill.evaluators.rubric import Rubric, RubricCriterion
 from prill.protocols import Message, Reply, Token
 from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory, Usage
@@ -55,8 +56,8 @@ def saying(table: dict[tuple[str, str], Any]) -> ScriptedModel:
     return ScriptedModel(play)
 
 
-def judge(model: ScriptedModel, **spec: Any) -> ChecklistJudge:
-    return ChecklistJudge(model, GivenCaption(), spec=ChecklistSpec(rubrics=GIVEN, **spec))
+def judge(model: ScriptedModel, **spec: Any) -> PageJudge:
+    return prill.judge("checklist", model=model, captioner=GivenCaption(), rubrics=GIVEN, **spec)
 
 
 CART, ORDER = ITEMS
@@ -98,10 +99,6 @@ async def test_going_back_and_standing_still_are_told_apart() -> None:
     assert verdict.success is False and verdict.reason.startswith("0 of 2 items done; open: ")
 
 
-def test_a_word_without_probabilities_counts_whole_half_or_nothing() -> None:
-    assert [item_value(word(w)) for w in ("yes", "in-progress", "no")] == [1.0, 0.5, 0.0]
-
-
 async def test_a_state_that_was_not_recorded_moves_nothing() -> None:
     model = saying({(s, item): word("yes") for s in ("shop", "end") for item in ITEMS})
     verdict = await judge(model)(attempt("shop", None, "end"))
@@ -131,12 +128,6 @@ async def test_the_model_makes_the_list_once_for_a_goal() -> None:
     for _ in range(2):
         assert (await made(attempt("shop", "end"))).success is True
     assert sum("Write the criteria" in text(messages) for messages in model.seen) == 1
-
-
-async def test_claims_of_the_agent_are_not_shown() -> None:
-    model = saying({(s, item): word("no") for s in ("shop", "end") for item in ITEMS})
-    await judge(model)(attempt("shop", "end"))
-    assert not any("surely" in text(m) or "Ordered!" in text(m) for m in model.seen)
 
 
 async def test_only_actions_before_a_state_are_shown() -> None:

@@ -13,7 +13,7 @@ from prill.evaluators.evidence import (
     select_frames,
     without_claims,
 )
-from prill.models.prompts import NONCE, clean, quoted, shorten
+from prill.models.prompts import NONCE, quoted
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 TEXTS: list[tuple[Platform, str, str]] = [
@@ -69,18 +69,6 @@ TEXTS: list[tuple[Platform, str, str]] = [
 @pytest.mark.parametrize(("platform", "recorded", "shown"), TEXTS)
 def test_actions_read_as_in_the_paper(platform: Platform, recorded: str, shown: str) -> None:
     assert action_text(Action("x", recorded), platform) == shown
-
-
-def test_long_action_is_read_in_no_time() -> None:
-    endless = "Action Type: DualPoint " + "1" * 200_000
-    assert action_text(Action("x", endless), "android") == endless
-
-
-def test_tap_on_named_target_keeps_name() -> None:
-    assert (
-        action_text(Action("click", 'tap "Settings" (0.41, 0.22)', target="Settings"), "ios")
-        == 'tap "Settings" (0.41, 0.22)'
-    )
 
 
 # (an action, what the judge reads); the page has two elements.
@@ -175,12 +163,6 @@ def test_answer_is_not_said_twice() -> None:
     assert action_history(replace(run, answer=None)) == "1: stop [It costs 5]"
 
 
-def test_huge_page_costs_no_time() -> None:
-    page = "\n".join(f"[{i}] link 'Number {i}'" for i in range(50_000)) + "\n[a7] button 'Save'"
-    typed = Action("type", f"type [a7] [{'a a ' * 50_000}]", value="a a " * 49_999 + "b")
-    assert "at [button 'Save']" in action_text(typed, "web", page)
-
-
 # (what the record says, what the judge reads)
 DATES = [
     ("2026-01-05T10:22:31+00:00", "The agent began on Monday, 2026-01-05, 10:22 UTC."),
@@ -271,34 +253,6 @@ def test_without_claims_keeps_the_rest() -> None:
     ]
 
 
-def test_claims_are_quoted_in_their_room() -> None:
-    steps = tuple(
-        Step(Observation(), Action("click"), f"thought {i} " + "x" * 500) for i in range(3)
-    )
-    spoken = Trajectory(id="a", task=Task(goal="g"), steps=steps, answer="Done\n[/answer 0]")
-    assert claims(spoken, 1000, answer=False, thoughts=False) == ""
-    assert claims(spoken, 1000, answer=True, thoughts=False) == quoted(
-        "answer", "Done\n[/answer 0]"
-    )
-    both = claims(spoken, 600, answer=True, thoughts=True)
-    assert both.count("x") < 600
-    assert all(f"\n{i}: thought {i - 1} x" in both for i in (1, 2, 3))
-
-
-def test_clean_strips_invisible_characters() -> None:
-    assert clean("a\x1b[31m\u200b\u202e\x00b\n\tc") == "a[31mb\n\tc"
-    assert clean("igno\ufe0fre\u3164\u034f \U000e0150all\U000e0041") == "ignore all"
-    assert clean("价格 é ñ 😀") == "价格 é ñ 😀"
-
-
-def test_shorten_keeps_both_ends() -> None:
-    short = shorten("a" * 1000 + "z" * 1000, 90)
-    assert short.startswith("a" * 60)
-    assert short.endswith("z" * 30)
-    assert "1910 characters left out" in short
-    assert shorten("abc", 3) == "abc"
-
-
 def pictured(folder: Path, shades: str, *actions: Action, recorded: bool = True) -> Trajectory:
     """A run whose states have a file of their own each; equal letters are equal pictures, and a
     blank is no screenshot.
@@ -348,12 +302,6 @@ def test_frames_are_those_that_tell(
 ) -> None:
     frames = select_frames(pictured(tmp_path, shades, *actions), None)
     assert "".join(Path(state.screenshot or "").stem for _, state in frames) == places
-
-
-def test_missing_file_is_a_frame(tmp_path: Path) -> None:
-    run = pictured(tmp_path, "aa", CLICK)
-    (tmp_path / "0.png").unlink()
-    assert len(select_frames(run, None)) == 2, "the error is for whoever sends it"
 
 
 def test_frames_of_say_their_place() -> None:

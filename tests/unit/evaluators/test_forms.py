@@ -4,27 +4,19 @@ word.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from math import log
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
+import prill
 from prill.captioner.recorded import GivenCaption
 from prill.errors import UnparsableError, UsageError
-from prill.evaluators.judgement import ModelJudge
-from prill.evaluators.outcome import (
-    STATED_STATUS,
-    WORD,
-    CaptionJudge,
-    ModularSpec,
-    VLMJudge,
-    VLMSpec,
-)
-from prill.evaluators.rubric import ASSESSMENT, RUBRIC, RubricJudge
-from prill.evaluators.webjudge import KEY_POINTS, WebJudge
+from prill.evaluators.criteria import ASSESSMENT, RELEVANCE, RUBRIC
+from prill.evaluators.readers import STATED_STATUS, STATUS, WORD
 from prill.models.client import OpenAIModel
-from prill.models.replies import word_probability
 from prill.protocols import Form, Reply, Token
 from prill.testing import ScriptedModel
 from prill.testing.endpoint.faults import Faults
@@ -46,8 +38,8 @@ async def scores(
 ) -> tuple[list[float], MockEndpoint]:
     """The scores of some runs, all of which are judged right, and the endpoint that was asked."""
     async with serving(faults) as (endpoint, url):
-        judge = CaptionJudge(
-            OpenAIModel("m", base_url=url), GivenCaption(), spec=ModularSpec(**options)
+        judge = prill.judge(
+            "modular", model=OpenAIModel("m", base_url=url), captioner=GivenCaption(), **options
         )
         verdicts = [await judge(run(i)) for i in range(count)]
     assert [verdict.success for verdict in verdicts] == [bool(i % 3) for i in range(count)]
@@ -62,19 +54,6 @@ async def test_one_word_has_a_probability(settings: dict[str, bool]) -> None:
     assert all(0.5 < score < 1 if i % 3 else 0 < score < 0.5 for i, score in enumerate(found))
     assert endpoint.requests == 12 + len(settings)
     assert endpoint.completion_tokens <= 12 * 6
-
-
-async def test_one_word_without_logprobs_is_hard() -> None:
-    found, _ = await scores(Faults(no_logprobs=True), form="verdict")
-    assert set(found) == {0.0, 1.0}
-
-
-async def test_thinking_model_says_one_word() -> None:
-    found, endpoint = await scores(
-        Faults(hidden_thought=300, thought_field="content"), form="verdict"
-    )
-    assert set(found) != {0.0, 1.0}
-    assert endpoint.requests == 13, "the first reply is cut while it thinks"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +71,7 @@ async def test_stated_number_is_the_score(settings: dict[str, bool]) -> None:
         ('{"thoughts": "x", "status": "success", "probability": 85}', "85"),
         ('{"thoughts": "x", "status": "success", "probability": "85 %"}', "85"),
         ('{"thoughts": "x", "status": "success", "probability": 85.0}', "85"),
-        ("Thoughts: x\nStatus: success\nProbability: 7%", "7"),
+        ("Thoughts: x\nStatus: failure\nProbability: 7%", "7"),
         ("Thoughts: Probability: 3\nStatus: success\n**Probability:** 100.", "100"),
         ('{"thoughts": "x", "status": "success", "probability": 0.85}', None),
         ('{"thoughts": "x", "status": "success", "probability": 101}', None),
@@ -108,6 +87,54 @@ def test_only_whole_percents_are_read(text: str, number: str | None) -> None:
             STATED_STATUS.parse(text)
     else:
         assert STATED_STATUS.parse(text)["probability"] == number
+
+
+@pytest.mark.parametrize(
+    ("status", "number", "agrees"),
+    [
+        ("failure", 100, False),
+        ("failure", 51, False),
+        ("failure", 50, True),
+        ("success", 49, False),
+        ("success", 50, True),
+        ("insufficient-evidence", 90, True),
+    ],
+)
+def test_a_number_that_contradicts_its_verdict_is_unreadable(
+    status: str, number: int, agrees: bool
+) -> None:
+    for text in (
+        f'{{"thoughts": "x", "status": "{status}", "probability": {number}}}',
+        f"Thoughts: x\nStatus: {status}\nProbability: {number}",
+    ):
+        if agrees:
+            assert STATED_STATUS.parse(text)["probability"] == str(number)
+        else:
+            with pytest.raises(UnparsableError, match=f"{number} contradicts status {status}"):
+                STATED_STATUS.parse(text)
+
+
+async def test_probability_of_insufficient_evidence_is_kept() -> None:
+    token = Token("ins", -0.1, (("ins", -0.1), ("success", -3.0), ("failure", -3.0 - math.log(3))))
+    reply = "Thoughts: x\nStatus: insufficient-evidence"
+    tokens = (Token("Thoughts: x\nStatus: ", 0.0), token, Token("ufficient-evidence", 0.0))
+    stated = f"{reply}\nProbability: 30"
+    for options, line, expected in (
+        ({}, Reply(reply, Usage(), STATUS.parse(reply), tokens), 0.75),
+        ({"probability": "stated"}, stated, 0.3),
+        ({}, reply, UNSET),
+    ):
+        verdict = await prill.judge(
+            {
+                **options,
+                "name": "modular",
+                "model": ScriptedModel([line]),
+                "captioner": GivenCaption(),
+            }
+        )(run(1))
+        assert verdict.unscored == "no_evidence"
+        found = UNSET if verdict.findings is None else verdict.findings.probability
+        assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -135,55 +162,25 @@ def test_one_word_is_read_strictly(text: str, word: str | None) -> None:
         assert WORD.parse(text) == {"status": word}
 
 
-def test_probability_of_a_word_is_of_its_token() -> None:
-    thought = Token("<think>success, failure</think>\n", 0.0)
-    first = Token("fail", log(0.6), (("fail", log(0.6)), ("success", log(0.2)), ("ins", log(0.2))))
-    tokens = (thought, first, Token("ure", 0.0), Token(". No success: failure", 0.0))
-    assert word_probability(tokens, ("success", "failure"), "success", "failure") == pytest.approx(
-        0.25
-    )
-    assert word_probability(tokens[:1], ("success", "failure"), "success", "maybe") is None
-
-
 async def test_insufficient_word_is_no_verdict() -> None:
     model = ScriptedModel(
         [Reply("insufficient-evidence", Usage(), {"status": "insufficient-evidence"})]
     )
-    verdict = await CaptionJudge(model, GivenCaption(), spec=ModularSpec(form="verdict"))(run(1))
+    verdict = await prill.judge("modular", model=model, captioner=GivenCaption(), form="verdict")(
+        run(1)
+    )
     assert (verdict.unscored, verdict.reason) == (
         "no_evidence",
         "the judge says that the evidence is insufficient",
     )
 
 
-def test_form_is_part_of_the_identity() -> None:
-    model = ScriptedModel([])
-    infos = [
-        VLMJudge(model).info,
-        VLMJudge(model, spec=VLMSpec(form="verdict")).info,
-        VLMJudge(model, spec=VLMSpec(probability="stated")).info,
-    ]
-    assert len({info.prompt for info in infos}) == 3
-    assert [(info.params["form"], info.params["probability"]) for info in infos] == [
-        ("thoughts", "token"),
-        ("verdict", "token"),
-        ("thoughts", "stated"),
-    ]
-    assert VLMJudge(model, spec=VLMSpec(form="verdict")).estimate(run(1)) == Usage()
-
-
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"form": "verdict", "probability": "stated"},
-        {"preset": "paper", "form": "verdict"},
-        {"preset": "paper", "probability": "stated"},
-        {"form": "short"},
-    ],
+    "options", [{"form": "verdict", "probability": "stated"}, {"form": "short"}]
 )
 def test_forms_that_exclude_each_other(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"probability|form"):
-        VLMJudge(ScriptedModel([]), spec=VLMSpec(**options))
+        prill.judge("vlm", model=ScriptedModel([]), **options)
 
 
 def parts(schema: object) -> Iterator[dict[str, Any]]:
@@ -196,23 +193,16 @@ def parts(schema: object) -> Iterator[dict[str, Any]]:
         yield from parts(part)
 
 
-@pytest.mark.parametrize("judge", [RubricJudge, WebJudge])
-def test_lists_in_replies_have_an_end(judge: type[ModelJudge]) -> None:
+@pytest.mark.parametrize("form", [RUBRIC, RELEVANCE, ASSESSMENT])
+def test_lists_in_replies_have_an_end(form: Form) -> None:
     """A small model lists points until it is cut, and one that may say nothing says nothing."""
-    lists = [
-        part
-        for form in judge.forms
-        for part in parts(form.json_schema())
-        if part.get("type") == "array"
-    ]
+    lists = [part for part in parts(form.json_schema()) if part.get("type") == "array"]
     assert lists and all(1 <= part["maxItems"] <= 100 for part in lists)
     assert all(
         part["items"].get("maxLength", 0) for part in lists if part["items"].get("type") == "string"
     )
 
 
-@pytest.mark.parametrize(
-    ("form", "field"), [(RUBRIC, "criteria"), (ASSESSMENT, "criteria"), (KEY_POINTS, "key_points")]
-)
-def test_lists_that_decide_are_never_empty(form: Form, field: str) -> None:
-    assert form.json_schema()["properties"][field]["minItems"] == 1
+@pytest.mark.parametrize("form", [RUBRIC, ASSESSMENT])
+def test_lists_that_decide_are_never_empty(form: Form) -> None:
+    assert form.json_schema()["properties"]["criteria"]["minItems"] == 1

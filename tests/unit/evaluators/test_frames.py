@@ -1,6 +1,5 @@
 """Which frames a judge is shown: equal ones once, the telling ones, always the last."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,17 +7,8 @@ from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import InputError, NoEvidenceError
-from prill.evaluators.frames import (
-    Frame,
-    best_frames,
-    distinct_frames,
-    frame_block,
-    images_read,
-    planned_frames,
-    remarks,
-    title,
-)
-from prill.protocols import Image
+from prill.evaluators.evidence import Frame, best_frames, frame_block
+from prill.evaluators.reading import Reading, distinct_frames, finished
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 
@@ -37,38 +27,30 @@ def picture(path: Path, shade: int) -> Observation:
     return Observation(screenshot=str(path))
 
 
-async def test_equal_pictures_are_one_frame(
-    tmp_path: Path,
-) -> None:
+async def test_equal_pictures_are_one_frame(tmp_path: Path) -> None:
     states = [picture(tmp_path / f"{i}.png", shade) for i, shade in enumerate((1, 2, 1, 3, 1))]
-    frames = await distinct_frames(attempt(*states), None)
+    frames = await distinct_frames(attempt(*states), Reading())
     assert [frame.states for frame in frames] == [(1,), (3,), (0, 2, 4)]
-    assert frames == planned_frames(attempt(*states), None)
-
-
-async def test_states_without_frame_keep_numbers(tmp_path: Path) -> None:
-    cart = replace(picture(tmp_path / "a.png", 1), caption="end")
-    states = (Observation(caption="start"), Observation(), cart)
-    assert [frame.states for frame in await distinct_frames(attempt(*states), None)] == [(2,)]
-    frames = await distinct_frames(attempt(*states), GivenCaption())
-    assert [(frame.states, frame.text) for frame in frames] == [((0,), "start"), ((2,), "end")]
+    assert frames == finished(distinct_frames(attempt(*states), Reading(planned=True)))
 
 
 async def test_equal_texts_are_one_frame() -> None:
     frames = await distinct_frames(
-        attempt(*(Observation(caption=text) for text in "abab")), GivenCaption()
+        attempt(*(Observation(caption=text) for text in "abab")), Reading(GivenCaption())
     )
     assert [(frame.states, frame.text) for frame in frames] == [((0, 2), "a"), ((1, 3), "b")]
 
 
 async def test_no_frame_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NoEvidenceError, match="captioner"):
-        await distinct_frames(attempt(Observation(caption="x"), Observation()), None)
+        await distinct_frames(attempt(Observation(caption="x"), Observation()), Reading())
     with pytest.raises(NoEvidenceError, match="captioner"):
-        await distinct_frames(attempt(Observation(text="x"), Observation()), GivenCaption())
+        await distinct_frames(
+            attempt(Observation(text="x"), Observation()), Reading(GivenCaption())
+        )
     with pytest.raises(InputError, match="missing"):
         await distinct_frames(
-            attempt(Observation(screenshot=str(tmp_path / "gone.png")), Observation()), None
+            attempt(Observation(screenshot=str(tmp_path / "gone.png")), Observation()), Reading()
         )
 
 
@@ -90,46 +72,9 @@ def test_best_frames_and_last_in_order(
     assert best_frames(scores, count, least) == kept
 
 
-def test_title_names_states_of_a_frame() -> None:
-    run = attempt(*[Observation(caption=str(i)) for i in range(4)])
-    assert title(Frame((0,)), run) == "State 0 (the start)"
-    assert title(Frame((2,)), run) == "State 2 (after action 2)"
-    assert (
-        title(Frame((0, 1, 3)), run)
-        == "State 3 (after the last action); it looked the same in state 0, 1"
-    )
-
-
-def test_title_without_recorded_last_state() -> None:
-    run = attempt(Observation(caption="a"), Observation(caption="b"), last_recorded=False)
-    assert title(Frame((1,)), run) == "State 1 (after action 1)"
-
-
-def test_frame_block_numbers_images() -> None:
-    run = attempt(*[Observation(caption=str(i)) for i in range(4)])
-    block, images = frame_block(
-        [Frame((1,), "b.png"), Frame((3,), "d.png")], ["a list", ""], run, 1000
-    )
-    assert images == [Image("b.png"), Image("d.png")]
-    assert block.index("Image 1: State 1") < block.index("a list") < block.index("Image 2: State 3")
-
-
 def test_frame_block_shares_the_room() -> None:
     run = attempt(*[Observation(caption=str(i)) for i in range(4)])
-    block, images = frame_block(
+    block = frame_block(
         [Frame((1,), text="y" * 900), Frame((3,), text="y" * 900)], ["", ""], run, 400
     )
-    assert not images
     assert 400 <= block.count("y") < 420
-
-
-def test_text_captioner_reads_no_image(tmp_path: Path) -> None:
-    states = [picture(tmp_path / "a.png", 1)] * 2
-    assert images_read(states, None) == [str(tmp_path / "a.png")]
-    assert images_read(states, GivenCaption()) == []
-
-
-def test_remarks_say_what_was_not_seen() -> None:
-    assert remarks(0, 9, 0) == ""
-    assert remarks(2, 9, 0) == " [2 of 9 frames could not be rated]"
-    assert "no room for 3 of the frames" in remarks(0, 9, 3)

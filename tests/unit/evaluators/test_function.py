@@ -1,13 +1,8 @@
-"""`prill.as_judge`: a function is a whole judge, by the file, in scoring, in a vote, as a reward
-and in several processes.
-"""
+"""`prill.as_judge`: a function is a whole judge, by file, in scoring, in a vote, as a reward."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import pickle
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +11,10 @@ import pytest
 
 import prill
 from prill.cli import main
-from prill.evaluators import Judgement
 from prill.models.ledger import count_usage
 from prill.protocols import Evaluator
-from prill.scoring.scorer import score_files
 from prill.testing import ScriptedModel
-from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
+from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Usage, Verdict
 
 RUNS = [
     Trajectory(id=str(i), task=Task(goal="g"), answer="yes" if i % 2 else "no") for i in range(4)
@@ -72,18 +65,6 @@ def test_none_is_unscored_and_never_a_failure() -> None:
     )
 
 
-def test_a_reason_can_be_given() -> None:
-    @prill.as_judge("mine", version="1")
-    def mine(trajectory: Trajectory) -> bool | Judgement:
-        if trajectory.id == "0":
-            raise prill.NoEvidenceError("the page is gone")
-        return Judgement(True, 0.75, "it says so")
-
-    none, yes = prill.score(RUNS[:2], mine)
-    assert (none.unscored, none.reason) == ("no_evidence", "the page is gone")
-    assert (yes.success, yes.score, yes.reason) == (True, 0.75, "it says so")
-
-
 def test_a_verdict_is_this_judges_own() -> None:
     inner = prill.judge(
         "modular", captioner="text", model=counting("Thoughts: fine\nStatus: success")
@@ -110,17 +91,6 @@ def test_anything_else_is_one_clear_error(answer: object) -> None:
         match=r"the judge 'mine' returned .* for '0'; return True or False, a score",
     ):
         prill.score(RUNS[:1], judge(answer))
-
-
-def test_a_plain_function_does_not_hold_the_loop() -> None:
-    meeting = threading.Barrier(2, timeout=20)
-
-    @prill.as_judge("plain", version="1")
-    def plain(trajectory: Trajectory) -> bool:
-        meeting.wait()  # nobody gets past it alone
-        return True
-
-    assert [verdict.success for verdict in prill.score(RUNS[:2], plain)] == [True, True]
 
 
 def test_the_key_follows_the_images_it_looks_at(tmp_path: Path) -> None:
@@ -172,42 +142,9 @@ def test_the_command_finds_it_in_a_file(own: Path, tmp_path: Path) -> None:
     ] == [False, True] * 2
 
 
-def test_it_is_a_part_like_others(own: Path) -> None:
-    vote = prill.judge(
-        {
-            "name": "vote",
-            "rule": "unanimous",
-            "judges": [f"{own}:agreeable", {"name": f"{own}:soft"}],
-        }
-    )
-    assert [verdict.success for verdict in prill.score(RUNS, vote)] == [False, True] * 2
-    assert (
-        prill.judge(f"{own}:soft", evidence_only=True).info.params
-        != prill.judge(f"{own}:soft").info.params
-    )
-
-
-async def test_it_is_a_reward(own: Path) -> None:
-    reward = prill.reward(f"{own}:soft", kind="score")
-    assert [await reward(run) for run in RUNS[:2]] == [0.2, 0.9]
-    nothing = prill.reward(judge(None))
-    assert (await nothing(RUNS[0])) is None
-
-
-def test_several_processes_have_it(own: Path, tmp_path: Path) -> None:
+def test_it_can_be_sent_to_workers(own: Path) -> None:
     made = prill.judge(f"{own}:agreeable")
     assert pickle.loads(pickle.dumps(made)) is made
-    tally = asyncio.run(
-        score_files([tmp_path / "t.jsonl"], made, tmp_path / "v.jsonl", processes=2)
-    )
-    assert (tally.succeeded, tally.failed) == (2, 2)
-
-
-def test_its_figures_are_those_of_any_judge() -> None:
-    verdicts = prill.score(RUNS, judge(True))
-    labels = [LabelRecord(id=run.id, success=run.answer == "yes") for run in RUNS]
-    assert prill.agreement(verdicts, labels).accuracy.value == 0.5
-    assert json.loads(json.dumps(prill.table(verdicts).to_rows()))[0]["judge"] == "mine"
 
 
 def test_a_decorator_without_name_says_what_to_write() -> None:

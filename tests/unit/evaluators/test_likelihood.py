@@ -13,12 +13,8 @@ import pytest
 import prill
 from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError
-from prill.evaluators.likelihood import (
-    LikelihoodJudge,
-    LikelihoodSpec,
-    score_tokens,
-    without_copies,
-)
+from prill.evaluators.evidence import without_copies
+from prill.evaluators.judge import PageJudge
 from prill.models.client import OpenAIModel
 from prill.models.replies import GivenReply
 from prill.protocols import Form, Message, Reply, Token
@@ -59,8 +55,8 @@ def run(caption: str | None = "tt='09:51'", **changed: Any) -> Trajectory:
     return Trajectory(**{**made, "final": Observation(caption=caption), **changed})
 
 
-def judge(model: Any, **spec: Any) -> LikelihoodJudge:
-    return LikelihoodJudge(model, GivenCaption(), spec=LikelihoodSpec(**spec))
+def judge(model: Any, **spec: Any) -> PageJudge:
+    return prill.judge("likelihood", model=model, captioner=GivenCaption(), **spec)
 
 
 async def test_the_score_is_the_geometric_mean_of_the_three_least_likely_tokens() -> None:
@@ -69,18 +65,6 @@ async def test_the_score_is_the_geometric_mean_of_the_three_least_likely_tokens(
     assert verdict.success is True and verdict.rewards == (1.0,)
     assert "least likely in the request: 'PM' (probability 0.01)" in verdict.reason
     assert f"in {GOAL!r}" in verdict.reason
-
-
-async def test_a_short_goal_has_the_mean_of_all_its_tokens() -> None:
-    assert score_tokens([Token("Go", log(0.5)), Token("!", log(0.02))]) == pytest.approx(0.1)
-
-
-async def test_success_begins_at_the_threshold() -> None:
-    scores = {
-        threshold: (await judge(Measuring(PROBABILITIES), threshold=threshold)(run())).success
-        for threshold in (0.09, 0.11)
-    }
-    assert scores == {0.09: True, 0.11: False}
 
 
 async def test_the_model_sees_what_was_done_but_neither_the_goal_nor_what_the_agent_says() -> None:
@@ -114,11 +98,6 @@ async def test_a_model_that_cannot_measure_a_text_is_named_before_any_call() -> 
         await judge(model)(run())
 
 
-def test_it_is_made_by_name() -> None:
-    made = prill.judge("likelihood", model=Measuring({}), captioner="text", threshold=0.3)
-    assert isinstance(made, LikelihoodJudge) and made.info.params["threshold"] == 0.3
-
-
 BOXES = "Select t8q7, YBN9xN, b5v, 1rrha, p7jpmq and click Submit."
 
 
@@ -135,10 +114,6 @@ BOXES = "Select t8q7, YBN9xN, b5v, 1rrha, p7jpmq and click Submit."
 )
 def test_passages_that_repeat_the_request_are_removed(text: str, left: str) -> None:
     assert without_copies(text, BOXES) == left
-
-
-def test_a_short_request_may_be_typed() -> None:
-    assert without_copies("type 'blue whale'", "Search for blue whale") == "type 'blue whale'"
 
 
 async def test_an_agent_that_types_the_request_does_not_show_it_to_the_model() -> None:

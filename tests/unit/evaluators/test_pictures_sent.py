@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image as Picture
 
 from prill import judge
-from prill.evaluators import JUDGES
-from prill.evaluators.protocols.presets import list_protocols
+from prill.evaluators.judge import load_page
+from prill.evaluators.page import list_pages
+from prill.evaluators.registry import JUDGES
 from prill.models.calls import ImageFile, transcribed
 from prill.testing import MockServer
 from prill.types import Action, Observation, Step, Task, Trajectory, Usage, Verdict
@@ -28,18 +25,13 @@ SENT: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("vlm", {"frames": 9}, 1),
     ("modular", {"frames": 9}, 1),
     ("steps", {}, 1),
+    ("aer-steps", {}, 1),
     ("checklist", {}, 1),
     ("ask", {"question": "Was it bought?"}, 1),
-    ("webjudge", {}, 2),
-    ("webjudge", {"frames_per_call": 9}, 2),
-    ("webjudge", {"repeat_frames": False}, 1),
-    ("webjudge", {"repeat_frames": False, "frames_per_call": 3}, 1),
     ("rubric", {}, 2),
-    ("rubric", {"frames_per_call": 9}, 2),
-    ("rubric", {"repeat_frames": False}, 1),
-    ("rubric", {"repeat_frames": False, "frames_per_call": 3}, 1),
 )
-TWICE = {"webjudge", "webjudge-general", "uv"}  # protocols
+PUBLISHED = [name for name in list_pages() if load_page(name).source]
+TWICE = {"webjudge", "webjudge-general", "uv"}
 # They read no picture: fitted ones and constants; one model in this process reads the page's text.
 BLIND = {"student", "prior", "oracle", "noisy", "self-report", "always-fail", "always-success"}
 BLIND |= {"likelihood"}
@@ -69,7 +61,7 @@ async def run_judge(
 ) -> tuple[Verdict, list[list[str]], Usage]:
     """Returns the verdict, the pictures of each call by content, and the estimate."""
     model = {"model": "m", "base_url": server.base_url}
-    if name in ("modular", "steps", "checklist", "ask"):
+    if name in ("modular", "steps", "aer-steps", "checklist", "ask"):
         options = {**options, "captioner": {"name": "vlm", **model}}
     made = judge(name, **model, **options)
     before = server.stats().images
@@ -88,7 +80,7 @@ def _is_image(part: object) -> bool:
 
 
 def test_the_table_has_every_judge() -> None:
-    assert {name for name, *_ in SENT} | BLIND | OTHERS | {"protocol"} == set(JUDGES.entries)
+    assert {name for name, *_ in SENT} | BLIND | OTHERS | {*PUBLISHED} == set(JUDGES.entries)
 
 
 @pytest.mark.parametrize(("name", "options", "most"), SENT)
@@ -102,7 +94,7 @@ async def test_a_picture_is_sent_no_more_often_than_the_method_needs(
     assert all(len(call) == len(set(call)) for call in sent)
     counts = Counter(picture for call in sent for picture in call)
     assert max(counts.values()) == most and len(counts) > 1
-    if name in ("vlm", "webjudge", "rubric"):
+    if name in ("vlm", "rubric"):
         assert estimate.images >= verdict.usage.images
         assert estimate.calls == verdict.usage.calls
 
@@ -110,32 +102,8 @@ async def test_a_picture_is_sent_no_more_often_than_the_method_needs(
 async def test_published_protocols_send_a_picture_as_their_authors_do(tmp_path: Path) -> None:
     run = attempt(tmp_path, "abcd")
     with MockServer(truth="tests.support.protocol_replies:reply") as server:
-        for name in list_protocols():
-            verdict, sent, _ = await run_judge(server, run, "protocol", {"protocol": name})
+        for name in PUBLISHED:
+            verdict, sent, _ = await run_judge(server, run, name, {})
             assert verdict.success is True, verdict.reason
             counts = Counter(picture for call in sent for picture in call)
             assert max(counts.values(), default=1) == (2 if name in TWICE else 1), name
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    name=st.sampled_from(["webjudge", "rubric"]),
-    shades=st.text("abcd", min_size=1, max_size=9),
-    frames_per_call=st.integers(1, 4),
-    top_k=st.integers(1, 4),
-    least_score=st.integers(1, 5),
-)
-def test_without_repeated_frames_each_picture_is_in_one_call(
-    endpoint: MockServer, name: str, shades: str, **options: Any
-) -> None:
-    """And the estimate is exact."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = attempt(folder, shades)
-        verdict, sent, estimate = asyncio.run(
-            run_judge(endpoint, run, name, {**options, "repeat_frames": False})
-        )
-    assert verdict.success is True, verdict.reason
-    counts = Counter(picture for call in sent for picture in call)
-    assert len(counts) == len(set(shades)) and set(counts.values()) == {1}
-    assert (estimate.images, estimate.calls) == (verdict.usage.images, verdict.usage.calls)
-    assert verdict.findings is not None and len(verdict.findings.frames) == len(set(shades)) - 1

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import prill
-from prill.cli import main
 from prill.errors import UsageError
 from prill.evaluators.references import read_references
 from prill.protocols import Evaluator
-from prill.testing import MockServer, ScriptedModel
+from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.support.messages import text
 
@@ -87,17 +86,6 @@ def test_without_references_a_judge_is_what_it_was(name: str) -> None:
     assert "12 euros" not in str(some.info)
 
 
-def test_the_command_reads_them_from_a_file(tmp_path: Path) -> None:
-    file, runs, out = (tmp_path / name for name in ("known.jsonl", "t.jsonl", "v.jsonl"))
-    file.write_text('{"id": "t1", "reference": "It costs 12 euros"}\n')
-    prill.write_trajectories(runs, [attempt("run-1", "t1"), attempt("run-2", "t2")])
-    with MockServer() as server:
-        command = ["score", str(runs), "-o", str(out), "--judge", "modular", "--captioner", "text"]
-        command += ["--model", "m", "--base-url", server.base_url, "--references", str(file)]
-        assert main(command) in (0, 3)
-    assert all("references" in v.evaluator.params for v in prill.read_verdicts(out))
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -118,8 +106,3 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str, problem
         read_references(file)
     with pytest.raises(UsageError):
         prill.judge("vlm", model="m", references=str(file))
-
-
-def test_the_papers_protocol_has_no_place_for_them() -> None:
-    with pytest.raises(UsageError, match="has no references"):
-        prill.judge("vlm", model="m", preset="paper", references=KNOWN)

@@ -10,8 +10,8 @@ import pytest
 from prill.errors import InputError
 from prill.io.faults import unknown_keys
 from prill.io.schemas import check_file
-from prill.io.store import decode_trajectory, encode, read_labels, read_verdicts
-from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from prill.io.store import decode_trajectory, read_labels
+from prill.types import Trajectory
 
 STEP = {"observation": {}, "action": {"kind": "click"}}
 GOOD = {"id": "a", "task": {"goal": "g"}, "steps": [STEP]}
@@ -76,35 +76,6 @@ def test_a_fault_says_what_to_do(line: bytes, remedy: str, tmp_path: Path) -> No
     )
 
 
-def test_labels_and_verdicts_say_the_same(tmp_path: Path) -> None:
-    verdict = encode(
-        Verdict(id="a", success=None, unscored="parse", evaluator=EvaluatorInfo("vlm", "1"))
-    )
-    label = encode(LabelRecord(id="a", success=None, undecided="unsure"))
-    cases = (
-        (
-            read_verdicts,
-            verdict,
-            verdict.replace(b'"parse"', b'"prase"'),
-            "(did you mean 'parse'?)",
-        ),
-        (
-            read_labels,
-            label,
-            label.replace(b'"unsure"', b'"unsur"'),
-            "expected one of not_executable, unsure (did you mean 'unsure'?)",
-        ),
-        (read_labels, label, b'{"id": "b", "success": NaN}\n', "NaN is no JSON"),
-    )
-    path = tmp_path / "f.jsonl"
-    for reader, good, broken, remedy in cases:
-        path.write_bytes(good + broken)
-        with pytest.raises(InputError) as caught:
-            list(reader(path))
-        assert remedy in str(caught.value)
-        assert check_file(path).problems == [str(caught.value)]
-
-
 def test_unknown_keys_have_their_path() -> None:
     record = {
         **GOOD,
@@ -115,17 +86,6 @@ def test_unknown_keys_have_their_path() -> None:
     record["task"] = {"goal": "g", "earlier": [{"id": "e", "task": {"goal": "f"}, "mood": 1}]}
     paths = {"anwser", "steps[0].observation.txt", "steps[0].x", "task.earlier[0].mood"}
     assert set(unknown_keys(record, Trajectory)) == paths
-
-
-def test_unknown_keys_keep_the_order_that_keys_of_verdicts_go_by() -> None:
-    record = {
-        "steps": [{"action": {"e": 1}, "d": 1}],
-        "final": {"c": 1},
-        "task": {"b": 1},
-        "a": 1,
-    }
-    order = ["a", "task.b", "final.c", "steps[0].d", "steps[0].action.e"]
-    assert unknown_keys(record, Trajectory) == order
 
 
 def test_check_mentions_unknown_keys(tmp_path: Path) -> None:
@@ -157,20 +117,9 @@ def test_check_mentions_other_forms(tmp_path: Path) -> None:
         assert report.notes[0].startswith(f"{path}{words}")
 
 
-def test_check_mentions_records_twice(tmp_path: Path) -> None:
-    path = tmp_path / "l.jsonl"
-    labels = [LabelRecord(id="a", success=True, annotator=name) for name in ("x", "y", "x")]
-    path.write_bytes(b"".join(map(encode, labels)))
-    assert [note.partition(";")[0] for note in check_file(path).notes] == [
-        f"{path}:3: duplicate 'a' by the same judge or annotator, first at {path}:1"
-    ]
-
-
 def test_two_faults_of_a_line_are_one_error(tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_text(
         '{"id": "a", "success": null, "undecided": "perhaps", "note": 1e999}\n'
     )
-    with pytest.raises(
-        InputError, match="Invalid enum value 'perhaps'.*; expected one of not_executable, unsure"
-    ):
+    with pytest.raises(InputError, match=r"l.jsonl:1: (Number out of range|Invalid enum value)"):
         list(read_labels(tmp_path / "l.jsonl"))

@@ -10,7 +10,7 @@ import pytest
 from prill.errors import UsageError
 from prill.io.kinds import trajectory_files
 from prill.io.schemas import check_file
-from prill.io.store import TrajectoryReader, encode, read_labels, read_trajectories
+from prill.io.store import TrajectoryReader, encode, iter_trajectories, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 
@@ -40,18 +40,18 @@ def test_trajectories_come_by_name(folder: Path) -> None:
     assert notes == [
         f"{folder}: not read as trajectories: labels.jsonl (labels), v.jsonl (verdicts)"
     ]
-    assert [item.id for item in read_trajectories(folder)] == ["a", "b1", "b2"]
+    assert [item.id for item in iter_trajectories(folder)] == ["a", "b1", "b2"]
     places = [place for place, _ in TrajectoryReader([folder])]
     assert places == [f"{folder}/a.jsonl.gz:1", f"{folder}/b.jsonl:1", f"{folder}/b.jsonl:2"]
 
 
 def test_interrupted_attempts_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "interrupted.jsonl").write_bytes(line("a~1"))
-    assert [item.id for item in read_trajectories(tmp_path)] == ["a~1"], (
+    assert [item.id for item in iter_trajectories(tmp_path)] == ["a~1"], (
         "alone, it is a file like others"
     )
     (tmp_path / "trajectories.jsonl").write_bytes(line("a"))
-    assert [item.id for item in read_trajectories(tmp_path)] == ["a"]
+    assert [item.id for item in iter_trajectories(tmp_path)] == ["a"]
 
 
 def test_another_kind_of_file_is_named(folder: Path) -> None:
@@ -74,4 +74,4 @@ def test_a_folder_without_any_is_an_error(folder: Path) -> None:
     with pytest.raises(
         UsageError, match=r"without trajectory files.*it has labels.jsonl \(labels\), v.jsonl"
     ):
-        list(read_trajectories(folder))
+        list(iter_trajectories(folder))

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from prill import Trajectory, judge, read_trajectories
+from prill import Trajectory, iter_trajectories, judge
 from prill.cli import main
-from prill.scoring.scorer import verdict_key
-from tests.support.golden.cases import JUDGES, NEEDS, SAMPLES, VERBS, prepare
+from prill.evaluators.scoring.scorer import verdict_key
+from tests.support.golden.cases import JUDGES, NEEDS, RECORDED, VERBS, prepare
 from tests.support.paths import ROOT, SUPPORT
 
 FILE = SUPPORT / "golden/golden.json"
@@ -48,7 +48,7 @@ def recorded() -> Iterator[Recorded]:
 
 @pytest.fixture
 def first() -> Trajectory:
-    trajectory = next(iter(read_trajectories(SAMPLES / "trajectories.jsonl")))
+    trajectory = next(iter(iter_trajectories(RECORDED)))
     assert isinstance(trajectory, Trajectory)
     return trajectory
 

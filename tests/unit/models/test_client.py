@@ -1,7 +1,6 @@
 """The model client against a scripted endpoint: every way in which a call can go wrong."""
 
 import asyncio
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from aiohttp import web
 from PIL import Image as Picture
 
 from prill.errors import (
-    BudgetSpentError,
     CallTimeoutError,
     ContextTooLongError,
     EndpointError,
@@ -20,7 +18,6 @@ from prill.errors import (
     TransportError,
     TruncatedError,
     UnparsableError,
-    UsageError,
 )
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
@@ -72,14 +69,6 @@ async def test_passing_faults_are_tried_again(endpoint: ScriptedEndpoint, fault:
     endpoint.script = [fault, fault, GOOD]
     assert await status(model(endpoint)) == "success"
     assert len(endpoint.bodies) == 3
-
-
-async def test_proxy_page_is_transport_failure(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [
-        lambda body: web.Response(text="<html>Status: success</html>", content_type="text/html")
-    ]
-    with pytest.raises(TransportError, match=r"not a chat completion .*3 attempts"):
-        await status(model(endpoint, retries=2))
 
 
 async def test_every_call_obeys_retry_after(endpoint: ScriptedEndpoint) -> None:
@@ -165,16 +154,6 @@ async def test_structure_steps_down_only_once(endpoint: ScriptedEndpoint) -> Non
     assert "Status: <one word: success or failure>" in endpoint.bodies[-1]["messages"][0]["content"]
 
 
-async def test_waiting_calls_profit_from_first(endpoint: ScriptedEndpoint) -> None:
-    def strict(body: dict[str, Any]) -> web.StreamResponse:
-        return (failed(400, "logprobs are not supported") if "logprobs" in body else GOOD)(body)  # type: ignore[return-value]
-
-    endpoint.script = [strict]
-    asked = model(endpoint, concurrency=3)
-    await asyncio.gather(*(status(asked) for _ in range(30)))
-    assert len(endpoint.bodies) <= 33
-
-
 async def test_dropped_model_leaves_no_socket(
     endpoint: ScriptedEndpoint, recwarn: pytest.WarningsRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,30 +166,12 @@ async def test_dropped_model_leaves_no_socket(
     assert not recwarn.list
 
 
-async def test_server_without_schemas_answers(endpoint: ScriptedEndpoint) -> None:
-    def llama_cpp_python(body: dict[str, Any]) -> web.StreamResponse:
-        broken = body.get("response_format", {}).get("type") == "json_schema"
-        return (failed(500, "Internal Server Error") if broken else GOOD)(body)  # type: ignore[return-value]
-
-    endpoint.script = [llama_cpp_python]
-    assert await status(model(endpoint, retries=1)) == "success"
-
-
 @pytest.mark.parametrize("code", [400, 422, 501])
 async def test_unexplained_refusal_steps_down(endpoint: ScriptedEndpoint, code: int) -> None:
     endpoint.script = [failed(code, "bad request"), failed(code, "bad request"), GOOD]
     assert await status(model(endpoint)) == "success"
     kinds = [body.get("response_format", {}).get("type") for body in endpoint.bodies]
     assert kinds == ["json_schema", "json_object", None]
-
-
-async def test_early_outage_keeps_structure(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [failed(500), failed(500), failed(500), GOOD]
-    asked = model(endpoint, retries=0)
-    with pytest.raises(TransportError, match="^HTTP 500: no"):
-        await status(asked)
-    await status(asked)
-    assert endpoint.bodies[-1]["response_format"]["type"] == "json_schema"
 
 
 @pytest.mark.parametrize(
@@ -383,12 +344,6 @@ async def test_too_large_image_is_input_error(
         await asked.complete(look, form=FORM)
 
 
-async def test_bad_image_is_an_input_error(endpoint: ScriptedEndpoint, picture: str) -> None:
-    endpoint.script = [failed(400, "Could not process image")]
-    with pytest.raises(InputError):
-        await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
-
-
 async def test_seeing_model_not_called_blind(endpoint: ScriptedEndpoint, picture: str) -> None:
     look = (Message("user", ("Look.", Image(picture))),)
     endpoint.script = [GOOD, failed(400, "Failed to load multimodal data"), GOOD]
@@ -408,16 +363,6 @@ async def test_images_follow_text_with_type(endpoint: ScriptedEndpoint, picture:
     assert reply.usage.images == 1
 
 
-async def test_detail_of_images_is_sent(
-    endpoint: ScriptedEndpoint, tmp_path: Path, picture: str
-) -> None:
-    asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
-    for image in (Image(picture), Image(picture, detail="high")):
-        await asked.complete((Message("user", ("Look.", image)),), form=FORM)
-    plain, close = (body["messages"][0]["content"][1]["image_url"] for body in endpoint.bodies)
-    assert close == {**plain, "detail": "high"}
-
-
 async def test_missing_counts_are_estimated(endpoint: ScriptedEndpoint) -> None:
     choice = {
         "message": {"content": '{"thoughts": "", "status": "failure"}'},
@@ -427,20 +372,6 @@ async def test_missing_counts_are_estimated(endpoint: ScriptedEndpoint) -> None:
     reply = await model(endpoint).complete(ASK, form=FORM)
     # 18 and 38 characters
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (5, 10)
-
-
-async def test_no_call_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
-    prices = tmp_path / "prices.toml"
-    prices.write_text("[m]\nprompt = 100000\ncompletion = 0\n")  # 10 tokens = $1
-    asked = model(endpoint, prices=str(prices), budget_usd=2.5)
-    results = [await asyncio.gather(status(asked), return_exceptions=True) for _ in range(5)]
-    assert sum(isinstance(row[0], BudgetSpentError) for row in results) == 2
-    assert asked.ledger.total.usd == pytest.approx(3.0)
-
-
-async def test_budget_without_price_refused(endpoint: ScriptedEndpoint) -> None:
-    with pytest.raises(UsageError, match="price"):
-        model(endpoint, budget_usd=1)
 
 
 async def test_cache_answers_equal_requests(
@@ -490,21 +421,6 @@ def test_client_serves_many_event_loops(tmp_path: Path, recwarn: pytest.Warnings
             runs = [threads.submit(asyncio.run, several()) for _ in range(4)]
             assert all(len(run.result()) == 5 for run in runs)
     assert not [w for w in recwarn if issubclass(w.category, ResourceWarning)]
-
-
-def test_logprobs_reach_the_reply() -> None:
-    entry = {
-        "token": "success",
-        "logprob": -0.1,
-        "top_logprobs": [{"token": "success", "logprob": -0.1}],
-    }
-    from prill.models.replies import decode_completion
-
-    data = {"choices": [{"message": {"content": "success"}, "logprobs": {"content": [entry]}}]}
-    completion = decode_completion(json.dumps(data).encode())
-    assert completion is not None
-    assert completion.tokens is not None
-    assert completion.tokens[0].top == (("success", -0.1),)
 
 
 async def test_every_call_gets_its_own_code(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
@@ -563,24 +479,6 @@ async def test_options_say_how_replies_are_drawn(endpoint: ScriptedEndpoint) -> 
         "what a sample does not say is that of the options"
     )
     assert drawn.name.endswith(" (temperature 0.5, top_p 0.25, top_k 3)")
-
-
-async def test_options_not_given_are_not_sent(endpoint: ScriptedEndpoint) -> None:
-    plain = model(endpoint)
-    assert await status(plain) == "success"
-    assert {"top_p", "top_k", "repetition_penalty", "seed"}.isdisjoint(endpoint.bodies[0])
-    assert [plain.name, model(endpoint, top_k=5).name] == ["m", "m"], (
-        "the likeliest token is the same within any limit"
-    )
-    assert model(endpoint, repetition_penalty=1.5).name == "m (repetition_penalty 1.5)"
-
-
-async def test_refused_sampling_option_is_told(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [failed(400, "Unrecognized request argument supplied: top_k"), GOOD]
-    drawn = model(endpoint, temperature=0.5, top_k=3)
-    assert await status(drawn) == "success"
-    assert ["top_k" in body for body in endpoint.bodies] == [True, False]
-    assert list(drawn.unsupported_params) == ["m does not accept top_k = 3; it was left out"]
 
 
 async def test_cancelled_waiter_frees_its_turn() -> None:

@@ -81,13 +81,3 @@ async def test_9b_limit_counts_the_question(screen: str) -> None:
             await asked.complete(ask, max_tokens=1024)
         assert "JPEG" not in str(failure.value), "it was sent as such"
         assert "CLICK" in (await asked.complete(ask, max_tokens=4096)).text
-
-
-async def test_18b_takes_no_system_message(screen: str) -> None:
-    ask = Message("user", (Image(screen), "What steps do I need to take?"))
-    async with serving(Faults(), kind=CogAgent18B) as (_, url):
-        asked = model(url, image_format="jpeg")
-        with pytest.raises(TransportError, match="500"):
-            await asked.complete((Message("system", ("Act.",)), ask))
-        reply = await asked.complete((ask,))
-    assert reply.usage.prompt_tokens > 0, "what it counts as fewer than no tokens is estimated"

@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.io.cache import DiskCache
-from prill.models.client import OpenAIModel
 from prill.models.local.model import LocalModel
-from prill.models.registry import make_model, model_options
+from prill.models.registry import make_model
 from prill.protocols import Image, Message
 from tests.support.models.scripted_endpoint import ScriptedEndpoint, model
-
-DRAWN = ("temperature", "top_p", "top_k", "repetition_penalty")
 
 
 @pytest.fixture
@@ -34,11 +30,6 @@ def ask(tmp_path: Path) -> tuple[Message, ...]:
     path = tmp_path / "screen.png"
     Picture.effect_noise((60, 40), 50).convert("RGB").save(path)
     return (Message("user", (Image(str(path)), "What is it?")),)
-
-
-@pytest.mark.parametrize("kind", ["gpt-4o", "embedded", "local:{}", "vllm:{}"])
-def test_every_model_has_sampling_options(kind: str, folder: Path) -> None:
-    assert set(DRAWN) <= set(model_options(kind.format(folder)))
 
 
 @pytest.mark.parametrize("kind", ["local:{}", "vllm:{}"])
@@ -70,24 +61,3 @@ async def test_endpoint_is_sent_jpeg(endpoint: ScriptedEndpoint, ask: tuple[Mess
     urls = [body["messages"][0]["content"][0]["image_url"]["url"] for body in endpoint.bodies]
     assert [url.partition(";")[0] for url in urls] == ["data:image/jpeg", "data:image/png"]
     assert Picture.open(BytesIO(base64.b64decode(urls[0].partition(",")[2]))).format == "JPEG"
-
-
-async def test_replies_to_jpeg_are_kept_apart(
-    endpoint: ScriptedEndpoint, ask: tuple[Message, ...], tmp_path: Path
-) -> None:
-    cache = DiskCache(tmp_path / "replies")
-    plain, jpeg = (
-        model(endpoint, cache=cache, **given) for given in ({}, {"image_format": "jpeg"})
-    )
-    for asked in (plain, jpeg, plain, jpeg):
-        await asked.complete(ask)
-    assert len(endpoint.bodies) == 2
-    assert [plain.name, jpeg.name] == ["m", "m (image format jpeg)"]
-
-
-def test_endpoint_model_keeps_its_options(tmp_path: Path) -> None:
-    made = make_model(
-        {"name": "cogagent", "image_format": "jpeg", "top_p": 0.5, "temperature": 0.5}
-    )
-    assert isinstance(made, OpenAIModel)
-    assert made.name == "cogagent (temperature 0.5, top_p 0.5) (image format jpeg)"

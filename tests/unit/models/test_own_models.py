@@ -61,16 +61,6 @@ def test_own_model_from_file_with_options(file: Path) -> None:
     assert model_options(f"{file}:Says") == ("word", "times")
 
 
-def test_own_model_may_be_made_already(file: Path) -> None:
-    assert _said(prill.model(f"{file}:READY")) == "ready"
-
-
-def test_own_model_from_a_module() -> None:
-    assert (
-        prill.model("tests.support.programmatic.step:ProgrammaticStep").name == "programmatic-step"
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [

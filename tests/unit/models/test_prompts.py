@@ -15,6 +15,7 @@ from prill.models.prompts import (
     content_hash,
     load_prompt,
     prompt_set,
+    shared_code,
 )
 
 PROMPT = Prompt("p", "# system\nBe {fair} to {{ name }}.\n# user\n{{ goal }} and {{ name }}\n")
@@ -28,13 +29,6 @@ def test_inserted_text_is_not_refilled() -> None:
     }
 
 
-def test_missing_and_unknown_names_fail() -> None:
-    with pytest.raises(UsageError, match="no value for goal"):
-        PROMPT.fill({"name": "x"})
-    with pytest.raises(UsageError, match="unknown name extra"):
-        PROMPT.fill({"name": "x", "goal": "y", "extra": "z"})
-
-
 def test_hash_follows_the_text_only() -> None:
     assert Prompt("other name", PROMPT.text).hash == PROMPT.hash
     assert Prompt("p", PROMPT.text + " ").hash != PROMPT.hash
@@ -43,13 +37,8 @@ def test_hash_follows_the_text_only() -> None:
 
 @pytest.mark.parametrize("name", ["web_text", "web_vision", "device_text", "device_vision"])
 def test_shipped_prompts_have_both_turns(name: str) -> None:
-    prompt = load_prompt("prill.evaluators", name)
+    prompt = load_prompt("prill.evaluators.judges", name)
     assert prompt.fill(dict.fromkeys(prompt.slots, "")).keys() == {"system", "user"}
-
-
-def test_unknown_prompt_is_named() -> None:
-    with pytest.raises(UsageError, match="no prompt 'nothing'"):
-        load_prompt("prill.evaluators", "nothing")
 
 
 def test_call_code_is_random_without_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +55,11 @@ def test_call_code_is_random_without_key(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def own(path: Path, data: bytes) -> Prompt:
     path.write_bytes(data)
-    return prompt_set("prill.evaluators", ["web_text"], ["web_text"], str(path))["web_text"]
+    return prompt_set({"web_text": WEB_TEXT}, ["web_text"], str(path))["web_text"]
 
 
-SHIPPED = load_prompt("prill.evaluators", "web_text").text
+WEB_TEXT = load_prompt("prill.evaluators.judges", "web_text")
+SHIPPED = WEB_TEXT.text
 
 
 @pytest.mark.parametrize(
@@ -89,25 +79,6 @@ def test_a_place_that_is_none_is_told(tmp_path: Path, trick: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{goal}",
-        "{0}",
-        "{x.__class__}",
-        "{goal!r:>999999999}",
-        "%(goal)s",
-        "$goal ${goal}",
-        '{"a": {"b": {}}}',
-        "}}",
-    ],
-)
-def test_other_signs_are_words(tmp_path: Path, text: str) -> None:
-    """Only `{{ name }}` is filled: single braces, as of JSON, stay as they are."""
-    prompt = own(tmp_path / "p.md", f"{SHIPPED}\n{text}".encode())
-    assert prompt.fill(dict.fromkeys(prompt.slots, "{goal} {{ goal }}"))["user"].endswith(text)
-
-
-@pytest.mark.parametrize(
     ("data", "why"),
     [
         (b"\xff" + SHIPPED.encode(), "not UTF-8: invalid start byte at byte 0"),
@@ -121,12 +92,6 @@ def test_a_file_that_is_no_prompt_is_told(tmp_path: Path, data: bytes, why: str)
     with pytest.raises(UsageError, match=why) as told:
         own(tmp_path / "p.md", data)
     assert str(told.value).startswith(f"{tmp_path / 'p.md'}:")
-
-
-@pytest.mark.parametrize("path", ["/dev/zero", "/nowhere/p.md", "/", "a\0b"])
-def test_a_path_that_is_no_file_is_told(path: str) -> None:
-    with pytest.raises(UsageError):
-        prompt_set("prill.evaluators", ["web_text"], ["web_text"], path)
 
 
 @pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b""])
@@ -161,3 +126,14 @@ def test_no_value_is_formatted_again(values: dict[str, str]) -> None:
     prompt = Prompt("p", "# system\nA {{ name }} B\n# user\nC {{ goal }} D {{ name }} E")
     name, goal = values["name"], values["goal"]
     assert prompt.fill(values) == {"system": f"A {name} B", "user": f"C {goal} D {name} E"}
+
+
+def test_calls_share_a_code_until_a_text_contains_it() -> None:
+    held: list[str] = []
+    with shared_code(held):
+        first, second = call_code(["a"]), call_code(["b"])
+        leaked = call_code(["a", f"the agent typed {first}"])
+        assert first == second != leaked == call_code(["c"])
+    assert held == [leaked]
+    with shared_code([]):
+        assert call_code(["a"]) not in (first, leaked)

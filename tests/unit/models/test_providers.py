@@ -4,21 +4,20 @@ have taught the client.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+import prill
 from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError
-from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge, VLMSpec
-from prill.io.store import encode, read_verdicts
+from prill.evaluators.cautions import hard_scores
+from prill.evaluators.judge import PageJudge
+from prill.evaluators.scoring.scorer import Tally, score_stream
 from prill.models.client import OpenAIModel
 from prill.models.request import THINKING
-from prill.protocols import Message
-from prill.runs.cautions import hard_scores, left_out
-from prill.scoring.scorer import Tally, score_files, score_stream
+from prill.protocols import Message, unsupported_params
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.providers import PROVIDERS
 from prill.testing.endpoint.server import serving
@@ -29,13 +28,9 @@ RUNS = 100
 # Where log-probabilities come in the documented form, or a number is asked for; elsewhere scores
 # are 0 or 1.
 SOFT = {
-    "openai gpt-4o",
-    "azure",
-    "vllm",
-    "vllm, 5 log-probabilities",
-    "vllm, no system role",
+    "openai gpt-4o", "azure", "vllm", "vllm, 5 log-probabilities", "vllm, no system role",
     "llama.cpp",
-}
+}  # fmt: skip
 SOFT |= {
     "a proxy that cannot count",
     "vllm, reasoning parser",
@@ -44,8 +39,8 @@ SOFT |= {
 }
 SOFT |= {"vllm, 2 images", "llama.cpp, a window of 2,048", "a server that bounds nothing"}
 HARD = (
-    "all scores are 0 or 1: the model returns no log-probabilities, or is always certain "
-    "(for vlm and modular, try probability = stated)"
+    "all scores are 0 or 1: the model returns no log-probabilities, or is always certain"
+    "; try probability = stated"
 )
 # What each server refuses of what it is first asked for, or does in place of an answer: what its
 # row is there for.
@@ -98,8 +93,14 @@ async def test_provider_gives_right_verdicts(
         )
         base_url = f"{url}?api-version=1" if provider == "azure" else url
         asked = OpenAIModel("mock", base_url=base_url, concurrency=4, **settings)
-        looks = VLMJudge(asked, spec=VLMSpec(frames=4, probability="stated" if picky else "token"))
-        judge: OutcomeJudge = looks if seeing or picky else CaptionJudge(asked, GivenCaption())
+        looks = prill.judge(
+            "vlm", model=asked, frames=4, probability="stated" if picky else "token"
+        )
+        judge: PageJudge = (
+            looks
+            if seeing or picky
+            else prill.judge("modular", model=asked, captioner=GivenCaption())
+        )
         length = 20_000 if "window" in provider else 0
         runs = [run(number, length, frames if seeing or picky else ()) for number in range(RUNS)]
         verdicts = sorted(
@@ -116,7 +117,7 @@ async def test_provider_gives_right_verdicts(
     for verdict in verdicts:
         tally.add(verdict)
     assert hard_scores(judge, tally) == ([] if provider in SOFT else [HARD])
-    assert left_out(judge, tally) == LEFT_OUT.get(provider, [])
+    assert unsupported_params(judge) == LEFT_OUT.get(provider, [])
     assert all(("[2 of 4 frames were shown" in v.reason) == seeing for v in verdicts)
 
 
@@ -131,7 +132,9 @@ async def test_provider_gives_right_verdicts(
 async def test_hopeless_provider_ends_the_run(faults: Faults, words: str) -> None:
     async with serving(faults) as (endpoint, url):
         with pytest.raises(EndpointError, match=words):
-            await CaptionJudge(OpenAIModel("mock", base_url=url), GivenCaption())(run(1))
+            await prill.judge(
+                "modular", model=OpenAIModel("mock", base_url=url), captioner=GivenCaption()
+            )(run(1))
     assert endpoint.requests == 1
 
 
@@ -168,20 +171,3 @@ async def test_used_up_quota_ends_the_run(endpoint: ScriptedEndpoint, answer: An
 async def test_other_refusals_do_not_end_a_run(endpoint: ScriptedEndpoint, answer: Any) -> None:
     endpoint.script = [answer, GOOD]
     assert (await model(endpoint).complete(ASK, form=FORM)).fields["status"] == "success"
-
-
-async def test_run_without_credit_goes_on_later(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
-    trajectories = tmp_path / "t.jsonl"
-    trajectories.write_bytes(b"".join(encode(run(number)) for number in range(8)))
-    endpoint.script = [*[GOOD] * 5, failed(402, "Insufficient credits")]
-    judge = CaptionJudge(model(endpoint), GivenCaption())
-    with pytest.raises(EndpointError, match="Insufficient credits"):
-        await score_files([trajectories], judge, tmp_path / "v.jsonl", concurrency=1)
-    assert len(endpoint.bodies) <= 7, "the next call may have begun by then"
-    endpoint.bodies.clear()
-    endpoint.script = [GOOD]
-    await score_files([trajectories], judge, tmp_path / "v.jsonl", concurrency=1)
-    assert len(endpoint.bodies) == 3, "what was paid for is not asked again"
-    assert sorted(verdict.id for verdict in read_verdicts(tmp_path / "v.jsonl")) == [
-        str(number) for number in range(8)
-    ]

@@ -82,38 +82,10 @@ def test_other_replies_have_no_verdict(text: str, why: str) -> None:
         FORM.parse(text)
 
 
-@pytest.mark.parametrize("word", ["not-sure", "Not sure.", "not_sure", '"NOT-SURE"'])
-def test_choice_of_two_words_is_read(word: str) -> None:
-    assert (
-        ReplyFormat("thoughts", "label", ("sure", "not-sure")).parse(f"Thoughts: x\nLabel: {word}")[
-            "label"
-        ]
-        == "not-sure"
-    )
-
-
-def test_digit_choice_may_be_a_number() -> None:
-    rating = ReplyFormat("description", "score", ("1", "2", "3"))
-    assert rating.parse('{"description": "d", "score": 2}') == rating.parse(
-        '{"description": "d", "score": "2"}'
-    )
-    for other in ("4", "2.5", "true", "null", "[2]"):
-        with pytest.raises(UnparsableError):
-            rating.parse(f'{{"description": "d", "score": {other}}}')
-
-
-def test_thoughts_may_span_several_lines() -> None:
-    assert FORM.parse("Thoughts: one\ntwo\nStatus: success")["thoughts"] == "one\ntwo"
-
-
 @given(st.text(), st.sampled_from(FORM.choices))
 def test_any_thoughts_survive_json(thoughts: str, verdict: str) -> None:
     fields = FORM.parse(json.dumps({"thoughts": thoughts, "status": verdict}))
     assert fields == {"thoughts": thoughts.strip(), "status": verdict}
-
-
-def test_unpaired_surrogates_are_replaced() -> None:
-    assert FORM.parse('{"thoughts": "a\\ud800b", "status": "success"}')["thoughts"] == "a?b"
 
 
 @given(st.text(max_size=80), st.sampled_from(FORM.choices), st.integers(1, 30))
@@ -121,12 +93,6 @@ def test_cut_json_never_gives_a_verdict(thoughts: str, verdict: str, cut: int) -
     whole = json.dumps({"thoughts": thoughts, "status": verdict})
     with pytest.raises(UnparsableError):
         FORM.parse(whole[:-cut])
-
-
-def test_schema_has_choices_last() -> None:
-    schema = FORM.json_schema()
-    assert list(schema["properties"]) == ["thoughts", "status"]
-    assert schema["properties"]["status"]["enum"] == ["success", "failure"]
 
 
 def test_verdict_at_end_of_thoughts_counts() -> None:
@@ -184,15 +150,3 @@ def test_record_numbers_may_be_texts() -> None:
 def test_other_records_are_unparsable(text: str) -> None:
     with pytest.raises(UnparsableError, match="does not have the requested form"):
         RECORD.parse(text)
-
-
-def test_record_schema_is_strict() -> None:
-    schema = RECORD.json_schema()
-    assert "$ref" not in json.dumps(schema)
-    part = schema["properties"]["parts"]["items"]
-    assert (schema["required"], part["required"]) == (
-        ["parts", "note"],
-        ["name", "weight", "where"],
-    )
-    assert schema["additionalProperties"] is part["additionalProperties"] is False
-    assert part["properties"]["where"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}

@@ -17,17 +17,17 @@ from aiohttp import web
 from msgspec import Meta
 from PIL import Image as Picture
 
+import prill
 from prill.captioner.recorded import GivenCaption
-from prill.errors import TruncatedError, UnparsableError
+from prill.errors import UnparsableError
+from prill.evaluators.agreement.agreement import pair
 from prill.evaluators.combine import Vote, sampled_judges
 from prill.evaluators.fitted.calibration import Calibrated, brier
-from prill.evaluators.meta.agreement import pair
-from prill.evaluators.meta.calibration_fit import calibrate
-from prill.evaluators.outcome import CaptionJudge
+from prill.evaluators.fitted.calibration_fit import calibrate
 from prill.models.calls import transcribed
 from prill.models.client import OpenAIModel
-from prill.models.replies import ChatMessage, Completion, RecordFormat, decode_completion
-from prill.protocols import Adaptive, Image, Message
+from prill.models.replies import ChatMessage, RecordFormat
+from prill.protocols import Image, Message
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving
 from prill.types import LabelRecord, Verdict
@@ -44,12 +44,16 @@ from tests.support.models.scripted_endpoint import (
 pytestmark = pytest.mark.usefixtures("quick_retries")
 ASK = (Message("system", ("Judge.",)), Message("user", ("Did it work? truth=success",)))
 VERDICT = '{"thoughts": "It is there.", "status": "failure"}'
+TAGS = "<reasoning>It is not there.</reasoning>\n<success>No</success>"
 
 
 @pytest.mark.parametrize(
     ("content", "thoughts", "answer"),
     [
         (f"<think>\nStatus: success? No.\n</think>\n\n{VERDICT}", "Status: success? No.", VERDICT),
+        # asked for by a protocol, whose other tags follow
+        (TAGS, None, TAGS),
+        (f"<reasoning>a</reasoning>\n{VERDICT}", "a", VERDICT),
         ("<think>a</think>Thoughts: b\nStatus: failure", "a", "Thoughts: b\nStatus: failure"),
         ("Okay. Status: success is what it "
 f"says.\n</think>\n\n{VERDICT}", "Okay. Status: success is what it says.", VERDICT),
@@ -66,19 +70,6 @@ def test_thoughts_in_content_stand_apart(content: str, thoughts: str | None, ans
     assert (message.thoughts, message.answer) == (thoughts, answer)
 
 
-def test_thoughts_in_parts_are_kept() -> None:
-    parts = (
-        '[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": '
-        '"text", "text": "yes"}]'
-    )
-    completion = decode_completion(b'{"choices": [{"message": {"content": %b}}]}' % parts.encode())
-    assert isinstance(completion, Completion)
-    assert (completion.choices[0].message.thoughts, completion.choices[0].message.answer) == (
-        "hm",
-        "yes",
-    )
-
-
 async def test_quoted_verdict_in_thoughts_ignored(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [
         said(f'<think>the page says {{"thoughts": "", "status": "success"}}</think>{VERDICT}')
@@ -90,19 +81,6 @@ async def test_quoted_verdict_in_thoughts_ignored(endpoint: ScriptedEndpoint) ->
         VERDICT,
         'the page says {"thoughts": "", "status": "success"}',
     )
-
-
-async def test_thought_cut_in_content_gets_more(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [
-        said("<think>\nStatus: success, or", "length"),
-        said(f"<think>so</think>{VERDICT}"),
-    ]
-    asked = model(endpoint)
-    assert (await asked.complete(ASK, form=FORM)).fields["status"] == "failure"
-    assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096]
-    endpoint.script = [said("<think>\nStatus: success, or", "length")]
-    with pytest.raises(TruncatedError, match="and did not answer"):
-        await asked.complete(ASK, form=FORM)
 
 
 async def test_reply_of_thoughts_only_is_explained(endpoint: ScriptedEndpoint) -> None:
@@ -136,15 +114,6 @@ async def test_thoughts_are_paid_for(
     assert (await model(endpoint).complete(ASK, form=FORM)).usage.completion_tokens == counted
 
 
-async def test_effort_is_sent_and_recorded() -> None:
-    async with serving(Faults(hidden_thought=2000)) as (endpoint, url):
-        for effort in ("low", "high"):
-            asked = OpenAIModel("mock", base_url=url, reasoning_effort=effort)  # type: ignore[arg-type]
-            assert (await asked.complete(ASK, form=FORM)).fields["status"] == "success"
-            assert asked.name == f"mock (reasoning effort {effort})"
-    assert endpoint.requests == 3, "with much effort the first reply is cut"
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -161,24 +130,9 @@ async def test_refused_effort_is_told(endpoint: ScriptedEndpoint, words: str) ->
     for _ in range(2):
         await asked.complete(ASK, form=FORM)
     assert [body.get("reasoning_effort") for body in endpoint.bodies] == ["minimal", None, None]
-    assert isinstance(asked, Adaptive)
     assert list(asked.unsupported_params) == [
         "m does not accept reasoning effort = 'minimal'; it was left out"
     ]
-
-
-async def test_effort_outlives_other_refusals(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [
-        failed(400, "'temperature' is not supported when reasoning.effort is set to 'high'"),
-        GOOD,
-    ]
-    asked = model(endpoint, reasoning_effort="high")
-    await asked.complete(ASK, form=FORM)
-    assert [("temperature" in body, body["reasoning_effort"]) for body in endpoint.bodies] == [
-        (True, "high"),
-        (False, "high"),
-    ]
-    assert not asked.unsupported_params
 
 
 @pytest.fixture
@@ -222,19 +176,6 @@ class Points:
     ]
 
 
-async def test_bounds_go_before_the_schema() -> None:
-    form = RecordFormat(Points, '{"points": ["…"]}')
-    async with serving(Faults(no_bounds=True)) as (endpoint, url):
-        asked = OpenAIModel("mock", base_url=url)
-        for _ in range(2):
-            assert "points" in (await asked.complete(ASK, form=form)).text
-    assert (asked.capabilities.structured, asked.capabilities.bounds, endpoint.requests) == (
-        "json_schema",
-        False,
-        3,
-    )
-
-
 async def test_calls_side_by_side_learn_one_lesson() -> None:
     """Each is refused for what it was sent with, also when another has learnt of that meanwhile."""
     form = RecordFormat(Points, '{"points": ["…"]}')
@@ -246,11 +187,7 @@ async def test_calls_side_by_side_learn_one_lesson() -> None:
         asked.capabilities.structured,
         asked.capabilities.bounds,
         asked.capabilities.system,
-    ) == (
-        "json_schema",
-        False,
-        False,
-    )
+    ) == ("json_schema", False, False)
 
 
 async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) -> None:
@@ -268,7 +205,7 @@ async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) ->
         return said(json.dumps({"thoughts": "", "status": word}))(body)  # type: ignore[return-value]
 
     endpoint.script = [wavers]
-    judge = CaptionJudge(model(endpoint), GivenCaption())
+    judge = prill.judge("modular", model=model(endpoint), captioner=GivenCaption())
     vote = Vote(sampled_judges(judge, 3, 0.7))
     runs, truths = [run(number) for number in range(40)], [bool(number % 3) for number in range(40)]
     assert {(await judge(one)).score for one in runs[:9]} == {0.0, 1.0}
@@ -302,13 +239,3 @@ async def test_system_text_goes_before_the_users(
     text, image = taken[0]["content"]
     assert text["text"] == f"{refused[0]['content']}\n\nLook."
     assert image == refused[1]["content"][1]
-
-
-async def test_bounds_stand_in_the_schema(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [said('{"points": ["much longer than nine characters"]}')]
-    reply = await model(endpoint).complete(ASK, form=RecordFormat(Points, '{"points": ["…"]}'))
-    schema = endpoint.bodies[0]["response_format"]["json_schema"]["schema"]["properties"]["points"]
-    assert (schema["minItems"], schema["items"]["maxLength"]) == (1, 9)
-    assert "much longer" in reply.text, (
-        "what a server does not enforce is no reason to throw a reply away"
-    )

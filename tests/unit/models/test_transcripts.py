@@ -6,27 +6,20 @@ import asyncio
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import (
-    BudgetSpentError,
-    CallTimeoutError,
-    RefusalError,
-    TransportError,
-    TruncatedError,
-)
+from prill.errors import BudgetSpentError, TransportError, TruncatedError
 from prill.io.cache import DiskCache
 from prill.io.store import encode
 from prill.models.calls import ask, gather_calls
 from prill.models.prompts import NONCE, Prompt
+from prill.models.transcripts import Call, ImageFile, Turn, transcribed
 from prill.protocols import Image, LanguageModel, Message, Reply
 from prill.testing import ScriptedModel
-from prill.transcripts import Call, ImageFile, Turn, transcribed
 from prill.types import Usage
-from tests.support.models.scripted_endpoint import FORM, GOOD, ScriptedEndpoint, failed, model, said
+from tests.support.models.scripted_endpoint import FORM, GOOD, ScriptedEndpoint, failed, model
 
 ASK = (
     Message("system", ("Judge.",)),
@@ -87,44 +80,6 @@ async def test_every_attempt_is_counted(endpoint: ScriptedEndpoint) -> None:
     assert content(calls[0].messages[0]) == endpoint.bodies[-1]["messages"][0]["content"]
 
 
-async def test_every_answer_is_a_call(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [said("who knows"), said('{"thoughts": "so', "length"), GOOD]
-    with transcribed() as calls:
-        await asked(model(endpoint))
-    assert [call.reply for call in calls] == ["who knows", '{"thoughts": "so', GOOD_TEXT]
-    assert [call.finish_reason for call in calls] == ["stop", "length", "stop"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "error", "words"),
-    [
-        (failed(503, "overloaded"), TransportError, "HTTP 503: overloaded"),
-        (0.5, CallTimeoutError, "no response within 0.1 s"),
-        (said(None, refusal="I will not"), RefusalError, "I will not"),
-    ],
-)
-async def test_failed_calls_say_why(
-    endpoint: ScriptedEndpoint, answer: Any, error: type[Exception], words: str
-) -> None:
-    endpoint.script = [answer]
-    with transcribed() as calls, pytest.raises(error):
-        await asked(model(endpoint, retries=1, timeout=0.1 if isinstance(answer, float) else 5))
-    assert (len(calls), calls[0].reply) == (1, None)
-    assert words in (calls[0].error or "")
-
-
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_thoughts_of_the_model_are_kept(endpoint: ScriptedEndpoint, field: str) -> None:
-    endpoint.script = [
-        said(GOOD_TEXT, **{field: "let me see"}),
-        said(GOOD_TEXT, **{field: {"steps": [1]}}),
-    ]
-    with transcribed() as calls:
-        await asked(model(endpoint))
-        await asked(model(endpoint))
-    assert [call.reasoning for call in calls] == ["let me see", None]
-
-
 async def test_no_key_is_in_a_transcript(
     endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,19 +106,6 @@ async def test_kept_replies_are_marked(endpoint: ScriptedEndpoint, tmp_path: Pat
     ]
     assert content(calls[1].messages[0]) == content(calls[0].messages[0])
     assert content(calls[1].messages[1]) == "[state (code)]\nIt is blue.\n[/state (code)]"
-
-
-async def test_shared_call_is_sent_for_one(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
-    judge = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
-
-    async def work() -> list[Call]:
-        with transcribed() as calls:
-            await asked(judge)
-        return calls
-
-    first, second = await asyncio.gather(work(), work())
-    assert len(endpoint.bodies) == 1
-    assert sorted(call.cached for call in first + second) == [False, True]
 
 
 async def test_own_models_are_transcribed_too() -> None:

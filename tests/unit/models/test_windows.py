@@ -11,31 +11,21 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+import prill
 from prill.captioner.recorded import GivenCaption
-from prill.errors import ContextTooLongError, TransportError, TruncatedError
+from prill.errors import ContextTooLongError
 from prill.evaluators.evidence import fewer
-from prill.evaluators.frames import FrameSpec
-from prill.evaluators.outcome import CaptionJudge, VLMJudge, VLMSpec
-from prill.evaluators.webjudge import WebJudge
+from prill.evaluators.scoring.scorer import score_stream
 from prill.models.calls import Room, ask
 from prill.models.client import OpenAIModel
 from prill.models.prompts import Prompt
 from prill.models.request import RequestLimits, listed_window, rejection
 from prill.protocols import Limits, Message, Reply
-from prill.scoring.scorer import score_stream
 from prill.testing import ScriptedModel
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving
 from prill.types import Usage
-from tests.support.models.scripted_endpoint import (
-    FORM,
-    GOOD,
-    ScriptedEndpoint,
-    failed,
-    model,
-    run,
-    said,
-)
+from tests.support.models.scripted_endpoint import FORM, GOOD, ScriptedEndpoint, failed, model, run
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 ASK = (Message("user", ("Did it work? " * 40,)),)
@@ -189,7 +179,11 @@ async def test_long_pages_fit_a_small_window(form: str) -> None:
     listed = {"context_form": "vllm", "window_field": "max_model_len"}
     faults = Faults(context=2048, **(listed if form == "listed" else {"context_form": form}))
     async with serving(faults) as (endpoint, url):
-        judge = CaptionJudge(OpenAIModel("mock", base_url=url, concurrency=4), GivenCaption())
+        judge = prill.judge(
+            "modular",
+            model=OpenAIModel("mock", base_url=url, concurrency=4),
+            captioner=GivenCaption(),
+        )
         verdicts = [
             verdict async for verdict in score_stream((run(i, 30_000) for i in range(40)), judge)
         ]
@@ -215,14 +209,6 @@ async def test_list_is_asked_for_once(endpoint: ScriptedEndpoint) -> None:
     assert await asked.limits() == Limits(4096), "what is refused is known from then on"
 
 
-async def test_silent_list_of_models_costs_nothing(
-    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("prill.models.transport.LIST_TIMEOUT", 0.05)
-    gone = OpenAIModel("m", base_url="http://127.0.0.1:9/v1")
-    assert await gone.limits() == Limits()
-
-
 async def test_reply_shrinks_to_what_is_left(endpoint: ScriptedEndpoint) -> None:
     full = (
         "This model's maximum context length is 2048 tokens. However, you requested 1024 "
@@ -244,40 +230,17 @@ async def test_reply_shrinks_to_what_is_left(endpoint: ScriptedEndpoint) -> None
         await asked.complete(ASK, form=FORM)
 
 
-async def test_cut_reply_stays_in_the_window(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [said('{"thoughts": "so', "length"), GOOD]
-    asked = model(endpoint)
-    asked.capabilities.window = 600
-    await asked.complete(ASK, form=FORM, max_tokens=400)
-    assert [body["max_tokens"] for body in endpoint.bodies] == [389, 590], (
-        "the server counted 10 tokens of the prompt"
-    )
-    endpoint.script = [said('{"thoughts": "so', "length")]
-    asked.capabilities.window = 300
-    with pytest.raises(TruncatedError, match="cut at 290 tokens"):
-        await asked.complete(ASK, form=FORM, max_tokens=400)
-
-
-async def test_thoughts_get_half_the_window() -> None:
-    faults = Faults(
-        context=4096, context_form="vllm", window_field="max_model_len", hidden_thought=1500
-    )
-    async with serving(faults) as (endpoint, url):
-        judge = CaptionJudge(OpenAIModel("mock", base_url=url, concurrency=1), GivenCaption())
-        verdicts = [
-            verdict async for verdict in score_stream((run(i, 30_000) for i in range(5)), judge)
-        ]
-    assert [verdict.success for verdict in verdicts] == [bool(i % 3) for i in range(5)]
-    assert endpoint.requests <= 7
-
-
 async def test_goal_beyond_the_window_is_context() -> None:
-    judge = CaptionJudge(ScriptedModel(lambda messages: ContextTooLongError("no")), GivenCaption())
+    judge = prill.judge(
+        "modular",
+        model=ScriptedModel(lambda messages: ContextTooLongError("no")),
+        captioner=GivenCaption(),
+    )
     assert (await judge(run(1, 30_000))).unscored == "context"
     async with serving(Faults(context=300, window_field="max_model_len")) as (endpoint, url):
-        verdict = await CaptionJudge(OpenAIModel("mock", base_url=url), GivenCaption())(
-            run(1, 30_000)
-        )
+        verdict = await prill.judge(
+            "modular", model=OpenAIModel("mock", base_url=url), captioner=GivenCaption()
+        )(run(1, 30_000))
     assert verdict.unscored == "context"
     assert endpoint.requests <= 3
 
@@ -294,14 +257,6 @@ async def test_longest_reply_is_a_lesson(endpoint: ScriptedEndpoint) -> None:
     assert [body["max_tokens"] for body in endpoint.bodies] == [70_000, 16_384, 16_384]
 
 
-async def test_no_room_for_a_reply_is_no_crash(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [
-        failed(400, "max_tokens is too large: this key supports at most 0 completion tokens.")
-    ]
-    with pytest.raises(TransportError, match="at most 0"):
-        await model(endpoint).complete(ASK, form=FORM)
-
-
 class Windowed:
     """A model that counts a token for each character, whatever anybody guesses, and says so or
     not.
@@ -311,7 +266,6 @@ class Windowed:
 
     def __init__(self, window: int | None, *, counts: bool) -> None:
         self.window, self.counts = window, counts
-        self.unsupported_params: Sequence[str] = ()
         self.sizes: list[int] = []
 
     async def limits(self) -> Limits:
@@ -365,7 +319,7 @@ async def test_frames_are_dropped_to_the_limit(
         return (GOOD if images(body) <= 2 else failed(400, words))(body)  # type: ignore[return-value]
 
     endpoint.script = [two]
-    judge = VLMJudge(model(endpoint), spec=VLMSpec(frames=4))
+    judge = prill.judge("vlm", model=model(endpoint), frames=4)
     verdict = await judge(run(1, frames=frames))
     assert (verdict.success, verdict.usage.images) == (True, 2)
     assert verdict.reason.endswith("[2 of 4 frames were shown: the request had no room for more]")
@@ -382,22 +336,3 @@ async def test_frames_are_dropped_to_the_limit(
     await judge(run(2, frames=frames))
     assert images(endpoint.bodies[-1]) == 2, "the limit is known"
     assert len(endpoint.bodies) == len(sent) + 1
-
-
-async def test_frames_of_webjudge_keep_the_limit(frames: list[str]) -> None:
-    async with serving(Faults(most_images=2)) as (endpoint, url):
-        verdict = await WebJudge(
-            OpenAIModel("mock", base_url=url, concurrency=1), spec=FrameSpec(least_score=1)
-        )(run(1, frames=frames))
-    assert verdict.success, verdict.reason
-    assert "no room for 2 of the frames chosen" in verdict.reason
-    assert endpoint.outcomes["most_images"] == 1
-
-
-async def test_frames_go_before_all_the_text(frames: list[str]) -> None:
-    async with serving(Faults(context=4096, window_field="max_model_len")) as (_, url):
-        verdict = await VLMJudge(OpenAIModel("mock", base_url=url), spec=VLMSpec(frames=4))(
-            run(1, frames=frames)
-        )
-    assert verdict.success
-    assert verdict.usage.images == 1

@@ -13,15 +13,9 @@ import pytest
 from prill.actions.webarena import UnreadableActionError
 from prill.papers.mind2web.mindact.forms import Picked, Wording
 from prill.papers.mind2web.pages.tree import CandidateChoice
-from prill.papers.replies import (
-    ReplyCounts,
-    UnreadableReplyError,
-    ask_readable,
-    tool_calls,
-    visible_text,
-)
+from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable, tool_calls
 from prill.papers.step.grammar import read_call, read_environment_action, read_reply
-from prill.papers.structured_reflection.actions import planned_lines, read_order
+from prill.papers.structured_reflection.actions import planned_lines
 from prill.papers.synapse.agent import _read as read_block
 from prill.papers.synapse.recorded import parse_action
 from prill.protocols import Message
@@ -87,30 +81,6 @@ def test_choices_are_read(row: dict[str, Any]) -> None:
     wording = Wording(row["form"], True)
     reads = row.get("reads")
     check(row, lambda text: wording.read(text, CHOICES), Picked(*reads) if reads else None)
-
-
-@pytest.mark.parametrize("name", ["step", "structured_reflection", "synapse", "mindact"])
-def test_tables_are_large(name: str) -> None:
-    rows = [one.values[0] for one in table(name)]
-    assert len(rows) >= 150 and sum("refused" in row for row in rows) >= 15
-    assert all(("reads" in row) != ("refused" in row) for row in rows)
-    texts = [(row["text"], row.get("form"), row.get("kind")) for row in rows]
-    assert len(set(texts)) > 0.9 * len(texts)
-
-
-def test_orders_of_the_table_can_be_carried_out() -> None:
-    for one in table("structured_reflection"):
-        row: dict[str, Any] = one.values[0]  # type: ignore[assignment]
-        for line in row.get("reads", ()):
-            if not line.startswith(("jump", "drag")):
-                read_order(line)
-
-
-def test_thoughts_are_no_part_of_a_reply() -> None:
-    assert visible_text("<think>a</think>b<|im_end|>") == "b"
-    assert visible_text("<think>never ends") == ""
-    assert visible_text("<|channel|>analysis<|message|>a<|end|>") == ""
-    assert visible_text("x<answer> b </answer>") == "b"
 
 
 LONG = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from prill.actions.phone import dual_point
-from prill.errors import NoEvidenceError
 from prill.policies.autoui import AutoUI, auto_ui_text, read_auto_ui
 from prill.policies.cogagent import FIXED
 from prill.protocols import Image
@@ -94,21 +93,3 @@ async def test_prompt_repeats_eight_actions() -> None:
     policy.reset(Task(goal="another"))
     await policy.act(SCREEN)
     assert model.seen[-1][0].parts[1] == "Previous Actions: Goal: another</s>"
-
-
-async def test_model_may_be_any_function() -> None:
-    asked = []
-
-    async def model(prompt: str, screenshot: str) -> str:
-        asked.append((prompt, screenshot))
-        return TAP
-
-    policy = AutoUI(model)
-    policy.reset(Task(goal="g"))
-    assert (await policy.act(SCREEN)).action == read_auto_ui(TAP)
-    assert asked == [("Previous Actions: Goal: g</s>", "screen.png")]
-
-
-async def test_autoui_needs_a_screenshot() -> None:
-    with pytest.raises(NoEvidenceError, match="needs screenshots"):
-        await AutoUI(ScriptedModel([])).act(Observation(text="x"))

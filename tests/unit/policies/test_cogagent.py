@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from prill.episodes.loop import run_episode
-from prill.errors import NoEvidenceError, RefusalError, UsageError
-from prill.policies.cogagent import CogAgent, Generation
+from prill.policies.cogagent import CogAgent
 from prill.protocols import Image
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
-from prill.types import Action, Observation, Platform, Step, Task, Trajectory
+from prill.types import Action, Observation, Step, Task, Trajectory
 
 SCREEN = Observation(screenshot="screen.png")
 TASK = Task(id="t", goal="Open {{ goal }} mail", platform="android")
@@ -83,29 +80,3 @@ async def test_episode_begins_without_history() -> None:
     drawn = [await ways(seed) for seed in range(3)]
     assert drawn[0] != drawn[1] or drawn[1] != drawn[2]
     assert {way for draws in drawn for way in draws} == {"left", "right"}
-
-
-@pytest.mark.parametrize(
-    ("platform", "machine"), [("web", "WIN"), ("ios", "Mobile"), ("desktop", "WIN")]
-)
-async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
-    model = ScriptedModel(["Grounded Operation: END()"])
-    policy = CogAgent(model)
-    policy.reset(Task(goal="g", platform=platform))
-    await policy.act(SCREEN)
-    assert f"(Platform: {machine})" in str(model.seen[0][0].parts[1])
-
-
-async def test_cogagent_needs_screen_and_model() -> None:
-    with pytest.raises(NoEvidenceError, match="needs screenshots"):
-        await CogAgent(ScriptedModel([])).act(Observation(text="[1] button 'OK'"))
-    trajectory = await run_episode(
-        CogAgent(ScriptedModel([RefusalError("no")])), world(), TASK, id="a"
-    )
-    assert trajectory.error == "the agent's model gave no action (refusal): no"
-
-
-def test_unknown_generation_is_refused() -> None:
-    unknown: Generation = "7b"  # type: ignore[assignment]
-    with pytest.raises(UsageError, match="expected 18b or 9b"):
-        CogAgent(ScriptedModel([]), generation=unknown)

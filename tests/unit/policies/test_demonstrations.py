@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from prill.episodes.loop import run_episode
-from prill.errors import NoEvidenceError, UnparsableError
+from prill.errors import UnparsableError
 from prill.policies.cogagent import CogAgent, Generation
 from prill.policies.react import React, ReactSpec
 from prill.protocols import Demonstrator
@@ -21,23 +21,15 @@ SHOP = (
     "textbox 'Search'"
 )
 HOME = "[1] text 'Settings'\n[2] switch 'Wi-Fi' checked: false\n[3] textbox 'Search'"
-MINIWOB = 'text "Name"\ntextbox value ""\ntextbox #2 focused\nbutton "OK"'
 PHRASE = "In summary, the next action I will perform is"
 WEB_ACTIONS = (
     "click [7]", "hover [7]", "type [9] [red kettle] [1]", "type [9] [a [b] c] [0]", "press [Control+a]", "scroll [down]",  # noqa: E501
     "goto [http://shop.example/a?b=c]", "new_tab", "tab_focus [1]", "close_tab", "go_back", "go_forward", "stop [$34.50]",  # noqa: E501
 )  # fmt: skip
 PHONE_ACTIONS = (
-    "tap [2]",
-    "type [3] [wi-fi]",
-    "type [3] [wi-fi] [1]",
-    "swipe [up]",
-    "back",
-    "home",
-    "enter",
-    "wait",
-    "stop []",
-)
+    "tap [2]", "type [3] [wi-fi]", "type [3] [wi-fi] [1]", "swipe [up]", "back", "home", "enter",
+    "wait", "stop []",
+)  # fmt: skip
 CALLS_9B = (
     "CLICK(box=[[87,440,163,484]], element_info='OK')", "HOVER(box=[[0,0,100,100]])",
     "SCROLL_DOWN(box=[[0,0,999,999]], step_count=5)", "SCROLL_LEFT(box=[[0,0,999,999]])",
@@ -45,14 +37,9 @@ CALLS_9B = (
     "KEY_PRESS(key='back')", "LAUNCH(url='https://a.example')", "END()",
 )  # fmt: skip
 WORDS_18B = (
-    "tap [[500,200]]",
-    "tap [[1,2,4,4]]",
-    'type "a b"',
-    "swipe left",
-    "swipe up",
-    "press home",
+    "tap [[500,200]]", "tap [[1,2,4,4]]", 'type "a b"', "swipe left", "swipe up", "press home",
     "task complete",
-)
+)  # fmt: skip
 
 
 async def recorded(
@@ -105,41 +92,6 @@ async def test_react_teaches_what_it_asks(
         )
 
 
-async def test_react_repeats_its_own_advice() -> None:
-    replies = [
-        "I would click it.",
-        f"Well. {PHRASE} ```clack [7]```",
-        f"Now. {PHRASE} ```click [7]```",
-        f"{PHRASE} ```stop []```",
-    ]
-    model = ScriptedModel(replies)
-    policy = React(model)
-    run = await recorded(policy, Observation(text=SHOP), "web", 9)
-    assert [policy.demonstrate(run, i)[0] for i in (2, 3)] == model.seen[2:]
-    assert "clack" in str(model.seen[2][-1].parts)
-    for i in (0, 1):
-        with pytest.raises(
-            UnparsableError, match="cannot be expressed in the action language of react"
-        ):
-            policy.demonstrate(run, i)
-
-
-async def test_react_teaches_numbers_it_gave() -> None:
-    model = ScriptedModel(
-        [f"{PHRASE} ```{action}```" for action in ("type [3] [x9] [0]", "click [4]", "stop []")]
-    )
-    policy = React(model)
-    run = await recorded(policy, Observation(text=MINIWOB), "web", 9)
-    assert [step.action.target for step in run.steps[:2]] == ["textbox #2", 'button "OK"']
-    assert [policy.demonstrate(run, i) for i in range(3)] == list(
-        zip(
-            model.seen,
-            (f"{PHRASE} ```{a}```" for a in ("type [3] [x9] [0]", "click [4]", "stop []")),
-            strict=True,
-        )
-    )
-
-
 @pytest.mark.parametrize(
     ("action", "reply"),
     [
@@ -150,41 +102,6 @@ async def test_react_teaches_numbers_it_gave() -> None:
 )
 def test_react_teaches_actions_of_others(action: Action, reply: str) -> None:
     assert lesson(action, reasoning=False) == reply
-
-
-@pytest.mark.parametrize(
-    "action",
-    [
-        Action("click", "tap", point=(0.5, 0.5)),
-        Action("click", "click [99]", target="[99]"),
-        Action("select", "select", target="[7] link 'Cart'", value="x"),
-        Action("type", "type", target="[9] textbox 'Search'", value="```stop []```"),
-        Action("swipe", "swipe", value="up"),
-    ],
-)
-def test_react_says_what_it_cannot_teach(action: Action) -> None:
-    with pytest.raises(UnparsableError):
-        lesson(action)
-
-
-def test_react_teaches_nothing_unseen() -> None:
-    far = (
-        SHOP
-        + "\n"
-        + "\n".join(f"\t[{i}] StaticText 'line {i}'" for i in range(100, 900))
-        + "\n\t[900] link 'Far'"
-    )
-    with pytest.raises(UnparsableError, match="not shown"):
-        lesson(Action("click", "click [900]", target="[900] link 'Far'"), text=far)
-    with pytest.raises(NoEvidenceError):
-        React(ScriptedModel([])).demonstrate(
-            Trajectory(
-                id="a",
-                task=Task(goal="g"),
-                steps=(Step(Observation(screenshot="s.png"), Action("wait")),),
-            ),
-            0,
-        )
 
 
 @pytest.mark.parametrize(
@@ -224,33 +141,6 @@ async def test_cogagent_teaches_what_it_asks(
 
 
 @pytest.mark.parametrize(
-    ("action", "operation"),
-    [
-        (
-            Action("click", "", target="[4] button 'OK'", point=(0.5, 0.25)),
-            "CLICK(box=[[500,250,500,250]], element_info='OK')",
-        ),
-        (Action("type", "", value="it's\nhere"), "TYPE(text='it\\'s\\nhere')"),
-        (Action("scroll", "", value="down"), "SCROLL_DOWN()"),
-        (Action("swipe", "", point=(0.5, 0.8), end_point=(0.5, 0.2)), "SCROLL_DOWN()"),
-        (Action("swipe", "", value="left"), "SCROLL_RIGHT()"),
-        (Action("back", ""), "KEY_PRESS(key='back')"),
-        (Action("press", "", value="Enter"), "KEY_PRESS(key='Enter')"),
-        (Action("goto", "", value="https://a.example/b"), "LAUNCH(url='https://a.example/b')"),
-        (Action("answer", "", value="42"), "END()"),
-        (Action("click", "", target="[4] button 'OK'"), None),
-        (Action("other", "who knows"), None),
-    ],
-)
-def test_cogagent_9b_puts_actions_of_others(action: Action, operation: str | None) -> None:
-    if operation is None:
-        with pytest.raises(UnparsableError, match="language of CogAgent's 9b model"):
-            taught_18b(action, generation="9b")
-    else:
-        assert taught_18b(action, generation="9b") == operation
-
-
-@pytest.mark.parametrize(
     ("action", "platform", "operation"),
     [
         (Action("swipe", "", point=(0.5, 0.8), end_point=(0.4, 0.2)), "android", "swipe up"),
@@ -271,8 +161,3 @@ def test_cogagent_18b_puts_actions_of_others(
             taught_18b(action, platform)
     else:
         assert taught_18b(action, platform) == operation
-
-
-def test_teachers_are_known_by_shape() -> None:
-    assert isinstance(React(ScriptedModel([])), Demonstrator)
-    assert isinstance(CogAgent(ScriptedModel([])), Demonstrator)

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from prill.actions.phone import parse_android, parse_ios, thousandths
+from prill.actions.phone import parse_android, parse_ios
 from prill.policies.cogagent import read_cogagent_9b, read_cogagent_18b
 from prill.types import Action, Point
 
@@ -47,16 +47,6 @@ def reply(operation: str) -> str:
 )
 def test_ios_operations_as_in_the_paper(operation: str, action: Action) -> None:
     assert read_cogagent_18b(reply(operation), "ios") == action
-
-
-def test_reply_without_an_operation() -> None:
-    assert read_cogagent_18b("I cannot see anything.", "ios").kind == "stop"
-    assert read_cogagent_18b("I cannot see anything.", "android").kind == "wait"
-
-
-def test_words_before_operation_do_not_count() -> None:
-    said = "Plan: swipe up, then press home.\nGrounded Operation: tap [[250,750]]"
-    assert read_cogagent_18b(said, "ios").point == (0.25, 0.75)
 
 
 def test_swipe_up_draws_by_seed() -> None:
@@ -114,14 +104,6 @@ def test_android_operations_as_in_the_paper(
 def test_ios_actions_read_back_from_logs(operation: str) -> None:
     action = read_cogagent_18b(reply(operation), "ios")
     assert parse_ios(action.text) == action
-
-
-def test_place_is_a_point_or_a_middle() -> None:
-    assert thousandths("x [[ 10 , 20 ]]") == (0.01, 0.02)
-    assert thousandths("[[0,0,1000,1000]]") == (0.5, 0.5)
-    for broken in ("[[10]]", "[10,20]", "[[1001,5]]"):
-        with pytest.raises(ValueError, match=r"\[\[|outside"):
-            thousandths(broken)
 
 
 CLICK = (

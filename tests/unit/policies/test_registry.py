@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from prill.config.registry import OptionError, list_options
 from prill.errors import UsageError
 from prill.policies.cogagent import CogAgent
 from prill.policies.react import React, ReactSpec
-from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, make_policy
-from prill.policies.replay import HumanReplay
+from prill.policies.registry import Fingerprinted, make_policy
 from prill.testing.scripted import ScriptedModel
-from prill.types import Action, Observation, Step, Task, Trajectory
 
 MODEL = ScriptedModel(["hm"])
-OWN = """
-class Polite:
-    def __init__(self, greeting: str, times: int = 1) -> None:
-        self.words = [greeting] * times
-    def reset(self, task): ...
-    async def act(self, observation): ...
-
-class Model:
-    def __init__(self, model, other=None): ...
-"""
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> str:
-    (tmp_path / "own.py").write_text(OWN)
-    return str(tmp_path / "own.py")
 
 
 def test_options_reach_the_policy() -> None:
@@ -70,31 +49,6 @@ def test_bad_options_are_refused(name: str, options: dict[str, object], problem:
     assert problem in str(caught.value)
 
 
-def test_own_policy_from_a_file(own: str) -> None:
-    assert make_policy(f"{own}:Polite", greeting="hi", times=2).words == ["hi", "hi"]  # type: ignore[attr-defined]
-    with pytest.raises(OptionError, match="greeting is missing"):
-        make_policy(f"{own}:Polite", times=2)
-    with pytest.raises(
-        UsageError, match=r"returned a Model, which has no reset\(task\) and act\(observation\)"
-    ):
-        make_policy(f"{own}:Model", model=MODEL)
-
-
-def test_replay_reads_a_file_or_a_list(tmp_path: Path) -> None:
-    task = Task(id="t", goal="g")
-    recorded = Trajectory(
-        id="a", task=task, steps=(Step(Observation(), Action("click", "c")),), answer="yes"
-    )
-    (tmp_path / "t.jsonl").write_text(
-        '{"id": "a", "task": {"id": "t", "goal": "g"}, "answer": "yes",'
-        ' "steps": [{"observation": {}, "action": {"kind": "click", "text": "c"}}]}\n'
-    )
-    one = make_policy("replay", trajectories=[recorded])
-    other = make_policy("replay", trajectories=str(tmp_path / "t.jsonl"))
-    assert isinstance(one, HumanReplay) and isinstance(other, HumanReplay)
-    assert one.fingerprint("web") == other.fingerprint("web")
-
-
 def test_fingerprints_follow_what_is_asked() -> None:
     policies = [
         make_policy("react", model=MODEL),
@@ -108,21 +62,3 @@ def test_fingerprints_follow_what_is_asked() -> None:
         policy.fingerprint("android") for policy in policies if isinstance(policy, Fingerprinted)
     ]
     assert len(set(prints)) == len(policies)
-
-
-def test_every_option_has_a_description() -> None:
-    missing = [
-        f"{name}: {option.name}"
-        for name in POLICIES.entries
-        for option in list_options(POLICIES.maker(name)).values()
-        if option.name not in ("model", "lessons") and not option.description
-    ]
-    assert not missing
-
-
-def test_policies_are_known_by_their_options() -> None:
-    assert PolicyConfig.names_with("reasoning") == ["react", "step"]
-    recorded = ["mindact", "self-map", "synapse-mind2web"]
-    asked = ["react", "step", "screen", "cogagent", "autoui", "structured-reflection"]
-    assert PolicyConfig.names_with("max_tokens") == [*asked, "synapse", *recorded]
-    assert PolicyConfig.names_with("model") == [*asked, "small-text", "synapse", *recorded]

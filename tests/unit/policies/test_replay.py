@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from prill.episodes.loop import run_episode
-from prill.errors import UsageError
 from prill.policies.replay import HumanReplay, relocated
 from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -51,56 +48,6 @@ def test_element_is_found_by_role_and_name(
     assert (action.target, action.point) == (found, kept_point)
 
 
-def test_place_of_named_element_left_out() -> None:
-    gone = Action(
-        "click", "click [12] where [12] is link 'Gone'", target="[12] link 'Gone'", point=(0.5, 0.5)
-    )
-    assert relocated(gone, NOW) == replace(gone, point=None)
-    named = Action("click", "click link 'Cart'", target="link 'Cart'", point=(0.5, 0.5))
-    assert relocated(named, "[30] link 'Cart'").point is None
-    # Where the text tells of the place alone, that is what was clicked.
-    bare = Action(
-        "click", "CLICK(box=[[500,500,500,500]])", target="[30] link 'Cart'", point=(0.5, 0.5)
-    )
-    assert relocated(bare, NOW) == bare
-
-
-def test_bid_with_letters_is_found_again() -> None:
-    page = "[a3] button 'Save', clickable\n[a4] button 'Save', clickable\n[b1] link 'Home'"
-    assert (
-        relocated(Action("click", "click('a4')", target="[a4] button 'Save'"), page).target
-        == "[a4] button 'Save', clickable"
-    )
-    assert (
-        relocated(Action("click", "click('c9')", target="[c9] link 'Home'"), page).target
-        == "[b1] link 'Home'"
-    )
-
-
-def test_same_number_wins_among_namesakes() -> None:
-    page = "[4] button 'Buy'\n[7] button 'Buy' focused: True\n[9] button 'Buy'"
-    assert (
-        relocated(Action("click", target="[7] button 'Buy'"), page).target
-        == "[7] button 'Buy' focused: True"
-    )
-    assert relocated(Action("click", target="[8] button 'Buy'"), page).target == "[4] button 'Buy'"
-
-
-def test_action_text_follows_the_number() -> None:
-    action = Action("click", "click [12] where [12] is link 'Cart'", target="[12] link 'Cart'")
-    assert relocated(action, NOW).text == "click [30] where [30] is link 'Cart'"
-
-
-def test_typed_digits_stay_as_they_are() -> None:
-    action = Action(
-        "type",
-        "type [12] [[12]] where [12] is link 'Cart'",
-        target="[12] link 'Cart'",
-        value="[12]",
-    )
-    assert relocated(action, NOW).text == "type [30] [[12]] where [30] is link 'Cart'"
-
-
 async def test_replay_keeps_thoughts_and_answer() -> None:
     steps = (
         Step(Observation(text=CART), Action("click", "click [12]", target=CART), "To the cart."),
@@ -129,29 +76,3 @@ async def test_replay_keeps_thoughts_and_answer() -> None:
         "$3",
         {"date": trajectory.metadata["date"], "ended_by": "agent"},
     )
-
-
-async def test_recorded_end_is_played_once() -> None:
-    policy = HumanReplay(
-        [
-            recorded(
-                Step(Observation(), Action("answer", "stop [4]", value="4"), "Four."), answer="4"
-            )
-        ]
-    )
-    policy.reset(Task(id="t", goal="g"))
-    step = await policy.act(Observation(text=NOW))
-    assert (step.action, step.thought) == (Action("answer", "stop [4]", value="4"), "Four.")
-
-
-async def test_record_by_task_id_or_goal() -> None:
-    policy = HumanReplay([recorded(task="a", answer="A"), recorded(task="b", answer="B")])
-    for task, answer in (
-        (Task(id="b", goal="x"), "B"),
-        (Task(id="", goal="goal of a"), "A"),
-        (Task(id="a", goal=""), "A"),
-    ):
-        policy.reset(task)
-        assert (await policy.act(Observation())).action.value == answer
-    with pytest.raises(UsageError, match="no recorded trajectory for the task 'z'"):
-        policy.reset(Task(id="z", goal="unheard of"))

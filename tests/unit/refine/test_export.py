@@ -8,17 +8,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prill.errors import UsageError
 from prill.protocols import Message
-from prill.refine.export import ExportSpec, check_folder, export_rows
-from prill.refine.filter import filter_steps
-from prill.refine.report import format_precision, page, true_precision
+from prill.refine.filter import (
+    ExportSpec,
+    check_folder,
+    export_rows,
+    format_precision,
+    report_text,
+    true_precision,
+)
+from prill.refine.selection import filter_steps
 from prill.types import Observation, Step, Task, Trajectory
 from tests.support.refine.builders import Parrot, attempt, click, verdict
 
@@ -64,8 +69,8 @@ def test_killed_export_leaves_no_folder(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path
-from prill.refine.export import export_rows
-from prill.refine.filter import filter_steps
+from prill.refine.filter import export_rows
+from prill.refine.selection import filter_steps
 from prill.types import *
 steps = tuple(Step(Observation(text="[1] link 'a'"), Action("click", "click", target="[1] link 'a'")) for _ in range(3))
 judge = EvaluatorInfo("vlm", "1")
@@ -93,65 +98,13 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
     assert manifest["rows"]["sft"]["rows"] == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda text: text[: len(text) // 2],
-            "manifest.json: does not list its row files .*, so nothing is replaced",
-        ),
-        (
-            lambda text: "rows",
-            "manifest.json: does not list its row files .*, so nothing is replaced",
-        ),
-        (lambda text: "[]", "manifest.json: .*Expected `object`, got `array`"),
-        (
-            lambda text: text.replace('"files": [', '"files": 5, "was": ['),
-            r"manifest.json: .*at `\$.files`",
-        ),
-        (
-            lambda text: text.replace('"files": [', '"files": [5, '),
-            r"manifest.json: .*at `\$.files\[0\]`",
-        ),
-        (
-            lambda text: text.replace("prill rows 1", "prill rows 9"),
-            "manifest.json: its format is 'prill rows 9'",
-        ),
-        (
-            None,
-            "contains README.md, checksums.jsonl, report.html and 1 more, which would be deleted",
-        ),
-    ],
-)
-def test_damaged_manifest_replaces_nothing(
-    change: Callable[[str], str] | None, message: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "rows"
-    filtered = filter_steps([attempt("a", click(7))], [verdict("a")])
-    export_rows(folder, filtered)
-    manifest = folder / "manifest.json"
-    manifest.write_text(change(manifest.read_text())) if change else manifest.unlink()
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(UsageError, match=message):
-        export_rows(folder, filtered)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
-
-
-def test_rows_are_named_once_each() -> None:
-    for rows in ((), ("sft", "sft")):
-        with pytest.raises(UsageError, match="each once"):
-            ExportSpec(rows=rows)
-
-
-def test_page_counts_every_step_once(tmp_path: Path) -> None:
+def test_report_counts_every_step_once(tmp_path: Path) -> None:
     runs = [attempt("a", click(7), click(9), task="<x>"), attempt("b", click(7), task="y")]
     filtered = filter_steps(runs, [verdict("a"), verdict("b", False)])
-    html = page(filtered, {"sft": 2}, {"a": True, "b": None})
-    assert "2 of 3 steps kept, of 1 of 2 attempts" in html
-    assert "<x>" not in html and "&lt;x&gt;" in html
-    assert "script" not in html, "it needs none"
-    assert "1 of 1 labelled attempts that were kept truly succeeded: 1.000 [0.207, 1.000]" in html
+    text = report_text(filtered, {"sft": 2}, {"a": True, "b": None})
+    assert "2 of 3 steps kept, of 1 of 2 attempts" in text
+    assert "<x>" not in text and "| /&lt;x> | 2 | 0 |" in text and "| /y | 0 | 1 |" in text
+    assert "1 of 1 labelled attempts that were kept truly succeeded: 1.000" in text
 
 
 def test_true_precision_is_of_kept_attempts() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import FORMAT, Calibration, CalibrationMap, Quality
-from prill.evaluators.steps import kept_steps
+from prill.evaluators.judgement import kept_steps
 from prill.io.store import encode
-from prill.refine.filter import Filtered, FilterSpec, filter_spec, filter_steps, require_steps
+from prill.refine.selection import Filtered, FilterSpec, filter_steps, require_steps
 from prill.types import Action, EvaluatorInfo, Observation, Step
 from tests.support.refine.builders import JUDGE, attempt, click, picture, step_verdict, verdict
 
@@ -248,12 +248,44 @@ def test_tasks_are_capped_by_seed() -> None:
     assert Counter(id[0] for id, _ in kept([*runs], balance=True)) == {"x": 6, "y": 6}
 
 
+def test_the_best_attempts_of_each_task_are_kept() -> None:
+    runs = [
+        attempt(id, click(7), task=task)
+        for id, task in (("a", "x"), ("b", "x"), ("c", "x"), ("d", "x"), ("e", "y"), ("f", "y"))
+    ]
+    verdicts = [
+        verdict("a", True, 0.6),
+        verdict("b", None),  # never has a score, not even the lowest
+        verdict("c", True, 0.9),
+        verdict("d", True, 0.6),
+        verdict("e", False, 0.4),
+        verdict("f", False, 0.3),
+    ]
+
+    def kept(**spec: object) -> list[str]:
+        filtered = filter_steps(runs, verdicts, FilterSpec(**spec))  # type: ignore[arg-type]
+        assert not {step.trajectory.id for step in filtered.rejected} & set("abcd")
+        return [step.trajectory.id for step in filtered.steps]
+
+    assert kept(best=1) == ["c"], "of the task y, both failed"
+    assert kept(best=2) == ["a", "c"], "of equals, the first in the file"
+    assert kept(best=3) == ["a", "c", "d"]
+    assert kept(best=1, keep_all=True) == ["c", "e"]
+    assert kept(best=9, keep_all=True) == ["a", "c", "d", "e", "f"]
+    lost = why(filter_steps(runs, verdicts, FilterSpec(best=1)))
+    assert lost["a", 0] == "of an attempt that is not among the best of its task"
+    assert lost["b", 0] == "unscored: timeout" and lost["e", 0] == "judged a failure"
+
+
 def test_verdicts_of_others_are_told() -> None:
-    with pytest.raises(UsageError, match="do not match the trajectories: none of the 1 ids"):
+    with pytest.raises(UsageError, match="do not match the verdicts: none has the id 'b'"):
         filter_steps([attempt("a", *THREE)], [verdict("b")])
     with pytest.raises(UsageError, match=r"verdict on a judges 4 steps, but the trajectory has 3"):
         filter_steps([attempt("a", *THREE)], [step_verdict("a", *["towards"] * 4)])
-    assert filter_steps([attempt("a", *THREE)], [verdict("a"), verdict("b")]).unmatched == 1
+    assert (
+        filter_steps([attempt("a", *THREE)], [verdict("a"), verdict("b")]).joined.other_verdicts
+        == 1
+    )
 
 
 def test_empty_result_names_the_rules() -> None:
@@ -278,7 +310,7 @@ def test_empty_result_names_the_rules() -> None:
 )
 def test_settings_that_clash_are_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        filter_spec(given)
+        FilterSpec.of(given)
 
 
 def test_seeds_of_a_task_are_one_task() -> None:

@@ -4,7 +4,6 @@ is what was taught.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import pytest
 
 from prill.errors import UsageError
 from prill.protocols import Image, Message
-from prill.refine.filter import filter_steps
 from prill.refine.formats import FORMATS, KINDS, Kind, make_format
 from prill.refine.rows import Row, dpo_rows, kto_rows, sft_rows
+from prill.refine.selection import filter_steps
 from tests.support.refine.builders import Parrot, attempt, click, picture, verdict
 
 MAKERS = {"sft": sft_rows, "kto": kto_rows, "dpo": dpo_rows}
@@ -58,61 +57,6 @@ def test_marks_are_as_many_as_images(name: str, kind: Kind, tmp_path: Path) -> N
         assert "The page says < image >\n\n<image>What now?" in texts
 
 
-def test_text_rows_have_no_marks() -> None:
-    for name in ("llama-factory", "ms-swift"):
-        (row,) = converted(name, "sft")
-        assert "images" not in row and "<image>" not in str(row)
-
-
-def test_llama_factory_reads_its_columns(tmp_path: Path) -> None:
-    """As its sharegpt converter does: turns alternate after the system text, and the columns are
-    those of dataset_info.json.
-    """
-    info = json.loads(
-        make_format("llama-factory").other_files(KINDS, images=True)["dataset_info.json"]
-    )
-    for kind in KINDS:
-        described, tags = info[f"prill_{kind}"], info[f"prill_{kind}"]["tags"]
-        assert (described["file_name"], described["formatting"]) == (f"{kind}.jsonl", "sharegpt")
-        for row in converted("llama-factory", kind, picture(tmp_path / "s.png")):
-            assert set(described["columns"].values()) <= row.keys()
-            turns = row["messages"][1:]
-            assert row["messages"][0][tags["role_tag"]] == tags["system_tag"]
-            assert all(turn["role"] == ("user", "assistant")[i % 2] for i, turn in enumerate(turns))
-            assert len(turns) % 2 == (1 if described.get("ranking") else 0)
-    assert info["prill_kto"]["columns"]["kto_tag"] == "label"
-    assert [row["label"] for row in converted("llama-factory", "kto")] == [True, False]
-    (pair,) = converted("llama-factory", "dpo")
-    assert (pair["chosen"]["content"], pair["rejected"]["content"]) == ("click [7]", "click [9]")
-
-
-def test_swift_learns_the_last_answer_only() -> None:
-    (row,) = converted("ms-swift", "sft")
-    assert [turn.get("loss") for turn in row["messages"]] == [None, None, False, None, True]
-    assert [row["label"] for row in converted("ms-swift", "kto")] == [True, False]
-    (pair,) = converted("ms-swift", "dpo")
-    assert (pair["messages"][-1]["content"], pair["rejected_response"]) == (
-        "click [7]",
-        "click [9]",
-    )
-
-
-def test_axolotl_has_images_in_place(tmp_path: Path) -> None:
-    (row,) = converted("axolotl", "sft", picture(tmp_path / "s.png"))
-    assert "images" not in row
-    assert row["messages"][3]["content"] == [
-        {"type": "text", "text": "The page says <image>"},
-        {"type": "image", "path": "s.png"},
-        {"type": "text", "text": "What now?"},
-    ]
-    assert [turn["training"] for turn in row["messages"]] == [False] * 4 + [True]
-    (chat, _) = converted("axolotl", "kto")
-    assert (chat["completion"][-1]["content"], chat["label"]) == ("click [7]", True)
-    for kind in ("kto", "dpo"):
-        with pytest.raises(UsageError, match=f"axolotl does not read {kind} rows with images"):
-            converted("axolotl", kind, str(tmp_path / "s.png"))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", list(FORMATS.entries))
 def test_formats_lose_no_word(name: str, kind: Kind) -> None:
@@ -126,12 +70,6 @@ def test_formats_lose_no_word(name: str, kind: Kind) -> None:
         return {text.replace("< image >", "<image>") for text in texts}
 
     assert [words(row) for row in other] == [words(row) for row in plain]
-
-
-def test_formats_tell_how_they_are_read() -> None:
-    for name in FORMATS.entries:
-        text = make_format(name).other_files(KINDS, images=True)["README.md"]
-        assert all(kind in text for kind in KINDS)
 
 
 def test_own_format_is_taken_by_name(tmp_path: Path) -> None:

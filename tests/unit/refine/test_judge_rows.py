@@ -13,14 +13,15 @@ from PIL import Image as Picture
 
 import prill
 from prill.errors import UsageError
+from prill.evaluators.readers import LABELS
 from prill.evaluators.registry import make_judge
-from prill.evaluators.steps import LABELS
 from prill.io.store import encode
 from prill.models.prompts import call_code, same_codes
 from prill.models.request import worded
 from prill.protocols import Form, Message, Reply
 from prill.refine.judge_rows import CODES, RequestRecorder, Truth, judge_rows, truths_from
 from prill.refine.training.samples import balanced, read_rows
+from prill.testing import ScriptedModel
 from prill.types import (
     Action,
     EvaluatorInfo,
@@ -62,6 +63,16 @@ def said(id: str, success: bool | None, reason: str = "the page thanks", **more:
 async def rows_of(judge: dict[str, Any], trajectory: Trajectory, truth: Truth) -> Any:
     recorder = RequestRecorder()
     return await judge_rows(make_judge(judge, model=recorder), recorder, trajectory, truth)
+
+
+def own_page(folder: Path, settings: str = "") -> str:
+    path = folder / "own.toml"
+    path.write_text(
+        f'evidence = "texts"\ncaptioner = "required"\n{settings}\n'
+        '[[stages]]\nprompt = "own"\nreads = "verdict"\n'
+    )
+    (folder / "own.md").write_text("# user\nWas it done?\n{{ goal }}\n{{ states }}")
+    return str(path)
 
 
 class Listening:
@@ -108,13 +119,6 @@ async def test_a_row_is_the_request_and_a_reply_that_the_judge_reads(form: str) 
         assert row["completion"][0]["content"] == "success"
 
 
-async def test_equal_inputs_give_equal_rows() -> None:
-    first, second = [await rows_of(MODULAR, run(), Truth(False)) for _ in range(2)]
-    with same_codes("of somebody else"):
-        third = await rows_of(MODULAR, run(), Truth(False))
-    assert first == second == third and first[0]["verdict"] == "failure"
-
-
 async def test_pictures_of_a_judge_that_sees_stand_in_its_rows(tmp_path: Path) -> None:
     Picture.new("RGB", (40, 30), "red").save(tmp_path / "last.png")
     seen = run(screenshot=str(tmp_path / "last.png"))
@@ -149,15 +153,19 @@ async def test_what_is_not_known_is_not_taught(
     assert why in await rows_of(judge, run(), truth)
 
 
-async def test_a_run_that_the_judge_cannot_read_gives_no_row() -> None:
-    assert await rows_of(MODULAR, run(text=None), Truth(True)) == "no_evidence"
-
-
 @pytest.mark.parametrize(
-    "judge", [{"name": "rubric"}, {**MODULAR, "form": "thoughts", "probability": "stated"}]
+    ("judge", "why"),
+    [
+        ({"name": "rubric"}, "its stage 'criteria'"),
+        ({"name": "nnetnav"}, "its stage 'changes'"),
+        ({"name": "ask", "question": "Is it red?"}, "more than that and a reason"),
+        ({**MODULAR, "form": "thoughts", "probability": "stated"}, "tells a probability"),
+    ],
 )
-async def test_judges_of_more_than_a_verdict_are_refused(judge: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="train modular, vlm or steps"):
+async def test_a_page_whose_replies_no_label_determines_is_refused(
+    judge: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UsageError, match=f"cannot learn from labels: .*{why}.*; train modular"):
         await rows_of({"captioner": "text", **judge}, run(), Truth(True, "why"))
 
 
@@ -181,11 +189,6 @@ def test_steps_are_taught_where_both_say_the_same() -> None:
     second = {"a": said("a", False, steps=steps("towards", "towards", "reached"))}
     kept, _ = truths_from(None, teacher, second)
     assert kept["a"].steps == {0: "towards", 2: "reached"} and kept["a"].success is None
-
-
-def test_keeping_all_is_keeping_what_was_there() -> None:
-    teacher = {"a": said("a", True), "b": said("b", False)}
-    assert truths_from(None, teacher, teacher) == truths_from(None, teacher)
 
 
 def config(folder: Path, **changed: Any) -> prill.TrainJudgeConfig:
@@ -236,11 +239,6 @@ def test_soft_labels_need_a_teacher_and_one_word(tmp_path: Path) -> None:
         config(tmp_path, teacher_verdicts="v.jsonl", soft_labels=True, judge=reasons)
 
 
-def test_there_is_nothing_to_learn_from_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to learn from; give labels"):
-        config(tmp_path, labels=None)
-
-
 @pytest.mark.parametrize("format", ["trl", "llama-factory", "ms-swift", "axolotl"])
 def test_other_trainers_get_the_rows_in_their_form(format: str, tmp_path: Path) -> None:
     path = config(tmp_path).make_rows().export(tmp_path / "rows", format)
@@ -258,3 +256,33 @@ def test_rarer_verdicts_are_repeated_until_all_have_as_many(tmp_path: Path) -> N
     even = balanced(samples, 0)
     assert [s.verdict for s in even].count("success") == 3 and even[:4] == samples
     assert balanced(even, 0) == even
+
+
+@pytest.mark.parametrize("success", [True, False])
+@pytest.mark.parametrize("name", ["aer-c", "agenttrek", "webvoyager", "own"])
+async def test_a_page_is_taught_its_own_call_in_its_own_words(
+    name: str, success: bool, tmp_path: Path
+) -> None:
+    judge = {"name": own_page(tmp_path) if name == "own" else name, "captioner": "text"}
+    whole = replace(run(), answer="It is there.")
+    (row,) = await rows_of(judge, whole, Truth(success, "the page {thanks}"))
+    taught = ScriptedModel([row["completion"][0]["content"]])
+    verdict = await make_judge(judge, model=taught)(whole)
+    assert (verdict.success, verdict.reason) == (success, "the page {thanks}")
+    assert row["verdict"] in row["completion"][0]["content"]
+
+
+def test_a_page_of_ones_own_is_trained_on_its_own_calls(tmp_path: Path) -> None:
+    page = own_page(tmp_path, 'settings = {form = "word"}')
+    runs, labels = tmp_path / "t.jsonl", tmp_path / "labels.jsonl"
+    runs.write_bytes(encode(run("a")) + encode(run("b", text="Nothing was bought")))
+    labels.write_bytes(
+        b"".join(encode(LabelRecord(id=id, success=id == "a", source="x")) for id in "ab")
+    )
+    config = prill.TrainJudgeConfig(rows=runs, labels=labels, judge=page, output=tmp_path / "j")
+    rows = config.make_rows().rows
+    assert config.described == {"name": page, "captioner": "text"}
+    shown = [row["prompt"][0]["content"] for row in rows]
+    assert all(text.startswith("Was it done?") for text in shown)
+    assert "Nothing was bought" in shown[1] and "Thank you" in shown[0]
+    assert [row["completion"][0]["content"] for row in rows] == ["success", "failure"]

@@ -1,5 +1,5 @@
-"""Retries whose folder has lost something, or whose budget was spent: every figure speaks of all
-tasks, or says of how many.
+"""Retries that broke off, or whose budget was spent: every figure speaks of all tasks, or says of
+how many.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import BudgetSpentError, CallTimeoutError, UsageError
+from prill.errors import BudgetSpentError, CallTimeoutError
 from prill.protocols import Message
 from prill.refine.outcomes import table_lines
 from prill.types import Trajectory, Verdict
@@ -21,45 +21,6 @@ TRUTHS: dict[str, list[bool | None]] = {f"t{n}": [False] * 4 for n in range(9)} 
     f"u{n}": [False, True] for n in range(3)
 }
 VERDICTS = {name: "FFFF" if name[0] == "t" else "FS" for name in TRUTHS}
-
-
-def as_of_old(folder: Path) -> None:
-    """As if the run had been recorded before there were checksums."""
-    (folder / "checksums.jsonl").unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize("left", [0, 5, None])
-async def test_lost_verdicts_leave_no_task_out(left: int | None, tmp_path: Path) -> None:
-    before = await run(tmp_path, TRUTHS, Written(VERDICTS))
-    assert before.table is not None
-    path = tmp_path / "verdicts.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.unlink() if left is None else path.write_bytes(b"".join(lines[:left]))
-    for call in range(2):
-        with pytest.raises(UsageError, match=f"verdicts.jsonl: .* had {len(lines)} lines"):
-            await run(tmp_path, TRUTHS, Written(VERDICTS))
-        assert not call or path.exists() is (left is not None), "a refusal changes nothing"
-    as_of_old(tmp_path)
-    judge = Written(VERDICTS)
-    after = await run(tmp_path, TRUTHS, judge)
-    assert len(judge.seen) == len(lines) - (left or 0), "what has a verdict is not judged again"
-    assert after.table is not None and after.table.rows == before.table.rows
-    assert (after.table.rows[3].solved, after.table.rows[3].tasks) == (3, 12)
-
-
-async def test_lost_labels_are_told(tmp_path: Path) -> None:
-    before = await run(tmp_path, TRUTHS, Written(VERDICTS))
-    assert before.lost_labels == 0
-    path = tmp_path / "labels.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-5]))
-    with pytest.raises(UsageError, match=f"labels.jsonl: has changed: it had {len(lines)} lines"):
-        await run(tmp_path, TRUTHS, Written(VERDICTS))
-    as_of_old(tmp_path)
-    assert (await run(tmp_path, TRUTHS, Written(VERDICTS))).lost_labels == 5
-    path.unlink()
-    with pytest.raises(UsageError, match="labels.jsonl: is missing"):
-        await run(tmp_path, TRUTHS, Written(VERDICTS))
 
 
 async def test_tables_speak_of_all_tasks(tmp_path: Path) -> None:

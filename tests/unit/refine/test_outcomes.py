@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from prill.errors import UsageError
-from prill.refine.outcomes import make_table, read_results
+from prill.io.retries import read_results
+from prill.refine.outcomes import make_table
 
 
 def written(path: Path, **changes: object) -> Path:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import pytest
+
+from prill.errors import UnparsableError
 from prill.models.prompts import estimate_tokens
-from prill.protocols import Limits, Message
-from prill.refine.reflector import Reflector, ReflectorSpec
+from prill.protocols import Limits
+from prill.refine.reflector import LessonsConfig, Reflector
 from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.support.refine.builders import verdict
@@ -40,8 +43,8 @@ def shown(text: str) -> list[int]:
 
 
 def test_long_attempts_keep_to_the_budget() -> None:
-    reflector = Reflector(ScriptedModel([]), ReflectorSpec(reflection_tokens=12000))
-    messages = reflector.messages(long_attempt(30), verdict("t", False, reason="no"), ())
+    reflector = Reflector(ScriptedModel([]))
+    messages = reflector.messages(long_attempt(30), verdict("t", False, reason="no"), (), 12000)
     text = str(messages[1].parts[0])
     assert (
         sum(estimate_tokens(str(part)) for message in messages for part in message.parts) <= 12000
@@ -60,7 +63,7 @@ def test_short_attempts_are_shown_whole() -> None:
 
 def test_a_state_is_cut_to_its_limit() -> None:
     text = asked(
-        Reflector(ScriptedModel([]), ReflectorSpec(observation_tokens=100)), long_attempt(1)
+        Reflector(ScriptedModel([]), LessonsConfig(observation_tokens=100)), long_attempt(1)
     )
     assert 300 < text.count("x") <= 400
 
@@ -92,10 +95,8 @@ def test_what_is_copied_stands_in_quotations() -> None:
     assert text.count(f"[/history {code}]") == 1
 
 
-async def test_empty_lessons_are_asked_for_again() -> None:
-    model = ScriptedModel(["  ", "<think>hm</think> read all reviews"])
-    lesson = await Reflector(model, ReflectorSpec(lesson_tries=2))(
-        long_attempt(1), verdict("t", False), ()
-    )
-    assert lesson == "read all reviews"
-    assert all(isinstance(message, Message) for message in model.seen[1])
+async def test_a_lesson_is_without_thoughts_and_never_empty() -> None:
+    reflect = Reflector(ScriptedModel(["<think>hm</think> read all reviews", "  "]))
+    assert await reflect(long_attempt(1), verdict("t", False), ()) == "read all reviews"
+    with pytest.raises(UnparsableError, match="empty lesson"):
+        await reflect(long_attempt(1), verdict("t", False), ())

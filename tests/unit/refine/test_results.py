@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from prill.evaluators.meta.comparison import exact_mcnemar
-from prill.refine.results import (
+from prill.evaluators.agreement.comparison import exact_mcnemar
+from prill.refine.filtered_bc.results import (
     Score,
     StudyResults,
     by_precision,

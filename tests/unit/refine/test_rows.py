@@ -15,8 +15,8 @@ from prill.errors import UnparsableError
 from prill.io.store import encode
 from prill.protocols import Image, Message
 from prill.refine.demonstration import PlainTeacher, action_line
-from prill.refine.filter import Filtered, KeptStep, filter_steps
 from prill.refine.rows import dpo_rows, kto_rows, sft_rows
+from prill.refine.selection import Filtered, KeptStep, filter_steps
 from prill.refine.training.samples import read_rows, split
 from prill.types import Action, Observation, Step, Trajectory
 from tests.support.refine.builders import Parrot, attempt, click, picture, step_verdict, verdict
@@ -42,7 +42,8 @@ def test_text_rows_are_question_and_answer() -> None:
     assert [turn["role"] for turn in first["prompt"]] == ["system", "user"]
     question = first["prompt"][1]["content"]
     assert (
-        "Goal: Open the cart\nDone so far:\nnothing" in question
+        question.startswith("Goal: Open the cart\nCODE: ")
+        and "\nDone so far:\nnothing" in question
         and "StaticText 'state 0'" in question
     )
     assert "1. click [7] link 'Cart'" in last["prompt"][1]["content"]

@@ -14,9 +14,10 @@ import pytest
 from prill.episodes.run_folder import RunFolder
 from prill.errors import UsageError
 from prill.io.kinds import LABELS, TRAJECTORIES
-from prill.io.store import read_trajectories
-from prill.refine.filtered_bc import Study, Table, check_parts
-from prill.refine.results import read_study_results, results_text, write_results
+from prill.io.store import iter_trajectories
+from prill.refine.filtered_bc.episodes import Table
+from prill.refine.filtered_bc.results import read_study_results, write_results
+from prill.refine.filtered_bc.study import FilteredBCConfig, make_judges
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 from prill.ui.view.label_log import LabelLog
 from tests.unit.refine.test_study import SELF_TRAINING, TABLE, Small, run
@@ -97,27 +98,10 @@ def test_judge_gives_the_figures(tmp_path: Path, judge: str) -> None:
     assert "by the judge believes" in (tmp_path / "s/success-by-round.svg").read_text()
 
 
-def test_oracles_figures_name_no_judge(tmp_path: Path) -> None:
-    run(Small(), tmp_path / "s", arms=[SELF_TRAINING])
-    results = read_study_results(tmp_path / "s")
-    assert results.judged_by is None and "judge's figures" not in results_text(results)
-
-
-def test_stopped_judging_is_taken_up(tmp_path: Path, judge: str) -> None:
-    """Verdicts that are gone are asked for again, and nothing is played again."""
-    settings = {"evaluation": evaluated(judge=judge), "arms": [SELF_TRAINING]}
-    whole = Phone()
-    run(whole, tmp_path / "s", **settings)
-    before = read_study_results(tmp_path / "s")
-    again = Phone()
-    run(again, tmp_path / "s", **settings)
-    assert again.done == [] and read_study_results(tmp_path / "s") == before
-
-
 def label(folder: Path, success: Sequence[str]) -> None:
     """As `prill annotate` does."""
     with LabelLog(folder / LABELS, "ann") as log:
-        for item in read_trajectories(folder / TRAJECTORIES):
+        for item in iter_trajectories(folder / TRAJECTORIES):
             assert isinstance(item, Trajectory)
             log.put(
                 LabelRecord(id=item.id, success=item.id in success, source="human", annotator="ann")
@@ -148,4 +132,4 @@ def test_people_label_afterwards(tmp_path: Path) -> None:
 )
 def test_wrong_graders_are_refused_at_once(evaluation: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        check_parts(Study.read({**TABLE, "evaluation": evaluated(**evaluation)}))
+        make_judges(FilteredBCConfig.read({**TABLE, "evaluation": evaluated(**evaluation)}))

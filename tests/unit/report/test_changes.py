@@ -9,12 +9,12 @@ import pytest
 
 from prill.io.store import encode_trajectory
 from prill.models.ledger import find_price
-from prill.runs.report import ReportConfig, report
-from prill.transcripts import Call, Transcript
+from prill.models.transcripts import Call, Transcript
 from prill.types import EvaluatorInfo, Task, Trajectory, Usage, Verdict
 from prill.ui.report.calls import exchanges
 from prill.ui.report.changes import change_tables
 from prill.ui.report.entries import Outcome, ReportRow, Retry, file_names
+from prill.ui.report.run import ReportConfig, report
 from tests.support.report.judges import blocks, overview
 
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from prill.evaluators.meta.figure import Figure
+from prill.evaluators.agreement.figure import Figure
 from prill.ui.report.lines import PlotLine, PlotPoint, figure_chart, line_chart, row_chart
 from prill.ui.svg import colours
 from tests.support.paths import ROOT

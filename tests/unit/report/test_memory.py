@@ -18,18 +18,10 @@ from tests.support.report.judges import FIRST, picture, trajectory, verdict
 # Each takes one to thirteen megabytes: an event loop, TLS, databases, the client of models and the
 # scorer, and parts of numpy and scipy.
 UNUSED = (
-    "asyncio",
-    "multiprocessing",
-    "numpy.ma",
-    "prill.models.calls",
-    "prill.models.client",
-    "prill.models.ledger",
-    "prill.refine",
-    "prill.scoring.scorer",
-    "scipy",
-    "sqlite3",
+    "asyncio", "multiprocessing", "numpy.ma", "prill.models.calls", "prill.models.client",
+    "prill.models.ledger", "prill.refine", "prill.evaluators.scoring.scorer", "scipy", "sqlite3",
     "ssl",
-)
+)  # fmt: skip
 
 
 def test_a_report_of_files_loads_nothing_that_only_other_commands_need(tmp_path: Path) -> None:
@@ -59,7 +51,7 @@ def test_a_report_of_files_loads_nothing_that_only_other_commands_need(tmp_path:
     )
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
     page = (tmp_path / "r.html").read_text("utf-8")
-    assert "Similar reasons" in page or "What went wrong" in page
+    assert "What went wrong" in page
     assert "accuracy" in page  # numpy was needed, and its intervals are there
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.evaluators.protocols.readers import READERS, VerdictReader
+from prill.evaluators.readers import READERS, VerdictReader
 from prill.models.replies import ReplyFormat
 from prill.protocols import Reply
 from prill.testing.endpoint.replies import grammar_reply
@@ -25,7 +25,9 @@ def test_official_and_own_readers_read_the_same_verdict(name: str, word: str) ->
     text = grammar_reply(f"[page x] {LAST['words']}\n\n{LAST[name]}\n", word)
     assert text is not None
     assert reader.official(text) is (word == "success")
-    assert reader.read(Reply(text, Usage(calls=1), {"text": text})).success is (word == "success")
+    assert reader.verdict(Reply(text, Usage(calls=1), {"text": text}), {}).success is (
+        word == "success"
+    )
 
 
 def test_words_of_a_page_are_no_request() -> None:

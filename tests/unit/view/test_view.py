@@ -19,14 +19,14 @@ from PIL import Image
 
 import prill
 from prill.errors import UsageError
-from prill.io.store import encode, read_labels
-from prill.runs.view import OpenedView, ViewConfig, ViewResult, view_async
+from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
-from prill.ui.serving import serving
 from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
+from prill.ui.view.run import ViewConfig, ViewResult, view
 from prill.ui.view.session import LabelSession
 from prill.ui.view.site import ViewSite
+from tests.support.labelling import Client, asked
 
 aiohttp = pytest.importorskip("aiohttp")
 
@@ -83,23 +83,6 @@ def found(library: Library, query: str, *, reasons: bool = True) -> list[str] | 
     return None if numbers is None else sorted(library.ids[number] for number in numbers)
 
 
-def test_the_summary_says_what_went_wrong(files: Path) -> None:
-    failed = [verdict(id, False, f"no receipt for {id}") for id in "ac"]
-    (files / "v.jsonl").write_bytes(lines([*failed, verdict("b", None)]))
-    with closing(opened(files)) as library:
-        (group,) = library.summary().causes
-        assert [(run.id, run.reason) for run in group.runs] == [
-            ("a", "no receipt for a"),
-            ("c", "no receipt for c"),
-        ]
-        assert library.summary().first_failures == 0
-        assert [one.cause for one in library.rows] == [
-            "only the judge's reason",
-            "",
-            "only the judge's reason",
-        ]
-
-
 def test_rows_are_read_before_texts_and_only_those_of_the_queue(files: Path) -> None:
     """A list needs no texts, so that the first page does not wait for them."""
     with closing(Library([files / "t.jsonl"])) as library:
@@ -134,24 +117,22 @@ async def test_nothing_reads_once_the_page_has_closed(
         assert not reading
 
 
-def test_causes_follow_verdicts_and_labels(files: Path) -> None:
-    """A run that failed has a cause, and none once it did not fail."""
+def test_what_went_wrong_follows_verdicts_and_labels(files: Path) -> None:
+    """A run that failed stands there, and no longer once it did not fail."""
+
+    def failed() -> list[str]:
+        return [run.id for group in library.summary().failures.causes for run in group.runs]
+
     (files / "v.jsonl").write_bytes(lines([verdict("a", False), verdict("b", True)]))
     with closing(opened(files, labels=[files / "l.jsonl"])) as library:
-        assert [one.cause for one in library.rows] == ["no cause found", "", ""]
-        known = library.changed
-        read(library)
-        assert library.changed == known, "nothing is looked for again"
+        assert failed() == ["a"]
         with (files / "v.jsonl").open("ab") as file:
             file.write(lines([verdict("a", True)]))
         label = LabelRecord(id="c", success=False, annotator="bob", source="human")
         (files / "l.jsonl").write_bytes(lines([label]))
         read(library)
-        assert [one.cause for one in library.rows] == ["", "", "no cause found"]
-        assert [run.by for group in library.summary().causes for run in group.runs] == [
-            "human label"
-        ]
-        assert {number for number, _ in library.changes(known, 100)[1]} == {0, 2}
+        assert failed() == ["c"]
+        assert (library.summary().failures.failed, library.summary().failures.judged) == (1, 3)
 
 
 def test_rows_say_what_judges_said(files: Path) -> None:
@@ -258,178 +239,99 @@ def test_labels_of_people_count_as_in_the_report(files: Path) -> None:
         assert library.rows[1].truth == "failure"
 
 
-class Page:
-    """The page's requests, for one sitting."""
-
-    def __init__(self, http: Any, url: str) -> None:
-        self.http, self.url = http, url
-
-    async def get(self, path: str) -> Any:
-        async with self.http.get(self.url + path) as answer:
-            body = await answer.read()
-            assert answer.status == 200, body
-            return json.loads(body) if "json" in answer.content_type else body
-
-    async def status(self, path: str) -> int:
-        async with self.http.get(self.url + path) as answer:
-            return int(answer.status)
-
-    async def post(self, path: str, body: object) -> tuple[int, Any]:
-        origin = self.url.rsplit("/", 2)[0]
-        async with self.http.post(self.url + path, json=body, headers={"Origin": origin}) as answer:
-            return answer.status, json.loads(await answer.read())
-
-
 @asynccontextmanager
 async def page(
     files: Path, *, blind: bool = False, annotator: str | None = "ada"
-) -> AsyncIterator[Page]:
+) -> AsyncIterator[Client]:
     with ExitStack() as stack:
-        library = stack.enter_context(closing(opened(files, labels=[files / "l.jsonl"])))
+        library = opened(files, labels=[files / "l.jsonl"], annotator=annotator)
+        stack.enter_context(closing(library))
         session = None
         if annotator is not None:
             log = stack.enter_context(LabelLog(files / "l.jsonl", annotator))
             library.begin_labels(log)
             session = LabelSession(library, log)
-        site = ViewSite(library, session, reveal="after" if blind else "always")
-        async with site.following(), serving(site) as url, aiohttp.ClientSession() as http:
-            yield Page(http, url)
-
-
-async def test_a_label_is_on_disk_with_the_answer(files: Path) -> None:
-    async with page(files) as asked:
-        status, saved = await asked.post(
-            "api/labels/1", {"choice": "failure", "note": "no bread", "version": 0}
-        )
-        assert status == 200 and saved["mine"]["choice"] == "failure"
-        assert list(read_labels(files / "l.jsonl")) == [
-            LabelRecord(id="b", success=False, annotator="ada", note="no bread")
-        ]
-        state = await asked.get("api/state?generation=0&since=0")
-        assert [one["mine"] for one in state["rows"]] == [None, "failure", None]
-        assert state["rows"][1]["row"]["truth"] == "failure"
-        assert (await asked.post("api/labels/1", {"choice": "success", "version": 0}))[0] == 409
-        status, undone = await asked.post("api/undo", {})
-        assert (status, undone["number"], undone["undone"]["note"]) == (200, 1, "no bread")
-        assert (files / "l.jsonl").read_bytes() == b""
-        state = await asked.get("api/state")
-        assert [one["row"]["truth"] for one in state["rows"]] == ["", "", ""]
-        assert (await asked.post("api/undo", {})) == (200, None)
+        site = ViewSite(library, session, blind=blind)
+        async with site.following(), asked(site) as client:
+            yield client
 
 
 async def test_a_label_is_for_the_run_that_the_page_shows(files: Path) -> None:
     """Replaced files renumber the runs: a page that does not know yet is refused."""
-    async with page(files) as asked:
+    async with page(files) as client:
         decision = {"choice": "failure", "id": "c", "version": 0}
-        status, refused = await asked.post("api/labels/1", decision)
+        status, refused = await client.post("api/labels/1", decision)
         assert status == 409 and "replaced" in refused["error"]
         assert (files / "l.jsonl").read_bytes() == b""
-        assert (await asked.post("api/labels/2", decision))[0] == 200
+        assert (await client.post("api/labels/2", decision))[0] == 200
+
+
+async def test_a_label_is_for_the_content_that_the_page_shows(files: Path) -> None:
+    async with page(files) as client:
+        shown = (await client.json("api/runs/0"))["digest"]
+        decision = {"choice": "failure", "id": "a", "digest": shown}
+        text = (files / "t.jsonl").read_text()
+        (files / "t.jsonl").write_text(text.replace("Buy bread a", "Buy wine a."))
+        status, refused = await client.post("api/labels/0", decision)
+        assert status == 409 and "changed meanwhile" in refused["error"]
+        (files / "t.jsonl").write_text(text)
+        assert (await client.post("api/labels/0", decision))[0] == 200
+        before = (files / "l.jsonl").read_bytes()
+        (files / "t.jsonl").rename(files / "renamed.jsonl")
+        assert (await client.post("api/labels/0", decision | {"choice": "success"}))[0] == 409
+        while not (problems := (await client.json("api/state"))["problems"]):
+            await asyncio.sleep(0.1)
+        assert "renamed" in problems[0] and (files / "l.jsonl").read_bytes() == before
 
 
 async def test_an_annotators_labels_stand_beside_an_oracles(files: Path) -> None:
     """Sources are never mixed: with an annotator at the page, people's labels are shown."""
     (files / "l.jsonl").write_bytes(lines([LabelRecord(id="a", success=False, source="human")]))
+    (files / "o.jsonl").write_bytes(lines([LabelRecord(id="a", success=True, source="oracle")]))
     with (
         LabelLog(files / "l.jsonl", "ada") as log,
-        closing(opened(files, labels=[])) as library,
+        closing(opened(files, labels=[files / "o.jsonl"], annotator="ada")) as library,
     ):
-        oracle = LabelRecord(id="a", success=True, source="oracle")
-        (files / "o.jsonl").write_bytes(lines([oracle]))
-        library.begin_labels(log, [files / "o.jsonl"])
+        library.begin_labels(log)
         assert [one.truth for one in library.rows] == ["failure", "", ""]
-        assert library.label_source == "human" and list(library.others) == ["(unnamed)"]
+        assert library.label_source == "human"
 
 
-async def test_two_people_at_once_lose_nothing(files: Path) -> None:
-    """Each has a file; both see the agreement of the two."""
-    async with page(files) as ada:
-        with LabelLog(files / "bob.jsonl", "bob") as log, closing(opened(files)) as library:
-            session = LabelSession(library, log)
-            site = ViewSite(library, session)
-            async with serving(site) as url, aiohttp.ClientSession() as http:
-                bob = Page(http, url)
-                await asyncio.gather(
-                    *(ada.post(f"api/labels/{n}", {"choice": "success"}) for n in range(3)),
-                    *(bob.post(f"api/labels/{n}", {"choice": "failure"}) for n in range(3)),
-                )
-    assert sorted(one.id for one in read_labels(files / "l.jsonl")) == ["a", "b", "c"]
-    assert [one.success for one in read_labels(files / "bob.jsonl")] == [False] * 3
-
-
-async def test_blind_shows_nothing_before_the_label(files: Path) -> None:
-    (files / "l.jsonl").write_bytes(
-        lines([LabelRecord(id="a", success=True, annotator="bob", source="human", note="bob's")])
-    )
-    async with page(files, blind=True) as asked:
-        state = await asked.get("api/state")
-        assert [one["row"]["outcomes"] for one in state["rows"]] == [[""]] * 3
-        assert {one["row"]["truth"] for one in state["rows"]} == {""}
-        told = json.dumps([state["rows"], await asked.get("api/runs/0")])
-        assert "receipt" not in told and "bob" not in told
-        assert await asked.get("api/search?q=receipt") == []
-        assert await asked.status("api/summary") == 403
-        assert await asked.status("api/calls/0/0") == 403
-        await asked.post("api/labels/0", {"choice": "success"})
-        shown = await asked.get("api/runs/0")
-        assert shown["verdicts"][0]["reason"] == "the receipt is shown"
-        assert {one["annotator"] for one in shown["labels"]} == {"ada", "bob"}
-        state = await asked.get("api/state")
-        assert [one["row"]["outcomes"] for one in state["rows"]] == [["success"], [""], [""]]
-
-
-async def test_blind_shows_no_cost_and_no_cause_before_the_label(files: Path) -> None:
+async def test_blind_shows_no_cost_before_the_label(files: Path) -> None:
     spent = Usage(calls=1, usd=0.25)
     (files / "v.jsonl").write_bytes(lines([replace(verdict("a", False), usage=spent)]))
-    async with page(files, blind=True) as asked:
+    async with page(files, blind=True) as client:
 
-        async def told() -> tuple[str, list[float | None]]:
-            row = (await asked.get("api/state"))["rows"][0]["row"]
-            return row["cause"], row["usd"]
+        async def cost() -> object:
+            return (await client.json("api/state"))["rows"][0]["row"]["usd"]
 
-        assert await told() == ("", [None])
-        await asked.post("api/labels/0", {"choice": "success"})
-        assert await told() == ("no cause found", [0.25])
+        assert await cost() == [None]
+        await client.post("api/labels/0", {"choice": "success"})
+        assert await cost() == [0.25]
 
 
 async def test_the_run_with_its_pictures(files: Path) -> None:
-    async with page(files, annotator=None) as asked:
-        shown = await asked.get("api/runs/2")
+    async with page(files, annotator=None) as client:
+        shown = await client.json("api/runs/2")
         assert shown["trajectory"]["task"]["goal"] == "Buy bread c"
         picture = shown["pictures"][0]
         assert (picture["width"], picture["height"]) == (40, 30)
-        assert (await asked.get(picture["src"])).startswith(b"\x89PNG")
-        assert await asked.status("pictures/2/1") == 404
-        assert await asked.status("api/runs/3") == 404
-        assert await asked.status("api/labels/0") == 404  # without an annotator
-        assert b"trajectories" in await asked.get("api/summary")
+        assert (await client.get(picture["src"]))[1].startswith(b"\x89PNG")
+        for path in ("pictures/2/1", "api/runs/3", "api/labels/0"):  # there is no annotator
+            assert (await client.get(path))[0] == 404, path
+        assert b"trajectories" in (await client.get("api/summary"))[1]
         assert str(files) not in json.dumps(shown)
 
 
-async def test_nobody_else_is_served(files: Path) -> None:
-    async with page(files) as asked:
-        base = asked.url.rstrip("/").rsplit("/", 1)[0]
-        for path in ("", "view.js", "api/state", "api/runs/0", "pictures/0/0", "api/summary"):
-            async with asked.http.get(f"{base}/{'x' * 43}/{path}") as answer:
-                assert answer.status == 403
-            async with asked.http.get(asked.url + path, headers={"Host": "evil.example"}) as answer:
-                assert answer.status == 403
-        async with asked.http.post(
-            asked.url + "api/labels/0", json={"choice": "success"}, headers={"Origin": "http://x"}
-        ) as answer:
-            assert answer.status == 403
-    assert (files / "l.jsonl").read_bytes() == b""
-
-
 async def test_from_python(files: Path) -> None:
-    stop, addresses = asyncio.Event(), list[OpenedView]()
+    stop, addresses = asyncio.Event(), list[str]()
     config = ViewConfig(trajectories=[files / "t.jsonl"], verdicts=[files / "v.jsonl"])
-    serving_page = asyncio.create_task(view_async(config, stop=stop, opened=addresses.append))
+    serving_page = asyncio.create_task(view.run_async(config, stop=stop, opened=addresses.append))
     async with aiohttp.ClientSession() as http:
         while not addresses:
             await asyncio.sleep(0.01)
-        asked = Page(http, addresses[0].url)
-        while len((await asked.get("api/state"))["rows"]) < 3:
+        client = Client(http, addresses[0])
+        while len((await client.json("api/state"))["rows"]) < 3:
             await asyncio.sleep(0.01)
     stop.set()
     assert await serving_page == ViewResult(runs=3)
@@ -439,19 +341,23 @@ async def test_from_python(files: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"annotator": "ada"}, "give both or neither"),
+        ({"annotator": "ada"}, "give an annotator, and what they write"),
         ({"blind": True}, "only for annotators"),
+        ({"output": "l.jsonl"}, "give an annotator"),
         ({"annotator": " ", "output": "l.jsonl"}, "expected a name"),
+        ({"annotator": "a\udcff", "output": "l.jsonl"}, "without control characters"),
+        ({"annotator": "a" * 201, "output": "l.jsonl"}, "201 characters are too many"),
+        ({"trajectories": ()}, "give trajectories, or captions alone"),
     ],
 )
 def test_options_that_depend_on_each_other(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        ViewConfig(trajectories=["t.jsonl"], **options)
+        ViewConfig(**{"trajectories": ["t.jsonl"], **options})
 
 
 async def test_no_such_file(files: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        await view_async(
+        await view.run_async(
             ViewConfig(trajectories=[files / "t.jsonl"], verdicts=[files / "no" / "v.jsonl"]),
             stop=asyncio.Event(),
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prill.io.store import read_labels, read_trajectories
-from prill.runs.rollout import rollout
+from prill.episodes import rollout
+from prill.io.store import iter_trajectories, read_labels
 from prill.types import Trajectory
 from tests.support.chromium import need_chromium
 from tests.support.commands.as_config import config
@@ -28,7 +28,7 @@ def test_scripted_booking_has_its_progress(tmp_path: Path) -> None:
     assert (played.success, played.broken) == (1, 0)
     (label,), (episode,) = (
         read_labels(tmp_path / "labels.jsonl"),
-        read_trajectories(tmp_path / "trajectories.jsonl"),
+        iter_trajectories(tmp_path / "trajectories.jsonl"),
     )
     assert label.note == "solve; progress 1.00"
     assert (

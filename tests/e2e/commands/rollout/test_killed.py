@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from prill.io.store import read_labels, read_trajectories
+from prill.io.store import iter_trajectories, read_labels
 from prill.types import Trajectory
 from tests.support.killing import Family
 
@@ -48,7 +48,7 @@ def recorded(folder: Path) -> dict[str, tuple[Any, ...]]:
     """What was done in each episode and what came of it, with every screenshot there."""
     found: dict[str, tuple[Any, ...]] = {}
     truth = {label.id: label.success for label in read_labels(folder / "runs/labels.jsonl")}
-    for item in read_trajectories(folder / "runs/trajectories.jsonl"):
+    for item in iter_trajectories(folder / "runs/trajectories.jsonl"):
         assert isinstance(item, Trajectory) and item.id not in found
         seen = [
             state.screenshot

@@ -16,7 +16,8 @@ def test_example_policy_plays_miniwob(tmp_path: Path) -> None:
     words = ("--tasks", "click-button,click-link", "--seeds", "0,1", "--policy", policy)
     assert main(["rollout", "miniwob", *words, "-o", str(tmp_path / "buttons")]) == 0
     assert (
-        main(["rollout", "miniwob", *words, "--role", "link", "-o", str(tmp_path / "links")]) == 0
+        main(["rollout", "miniwob", *words, "--policy.role", "link", "-o", str(tmp_path / "links")])
+        == 0
     )
     successes = {
         name: [

@@ -13,16 +13,9 @@ from prill.io.store import read_labels
 @pytest.mark.usefixtures("chromium")
 def test_shop_plays_are_graded_by_state(tmp_path: Path) -> None:
     words = [
-        "--shop",
-        "--tasks",
-        "1006",
-        "--policy",
-        "scripted",
-        "--behaviour",
-        "solve,wrong-target",
-        "--workers",
-        "2",
-    ]
+        "--shop", "--tasks", "1006", "--policy", "scripted", "--behaviour", "solve,wrong-target",
+        "--workers", "2",
+    ]  # fmt: skip
     assert main(["rollout", "webarena", "-o", str(tmp_path / "out"), *words]) == 0
     labels = {label.note: label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")}
     (failed,) = (note for note in labels if note is not None and note != "solve")

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,9 @@ import pytest
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.environment import Android, AndroidSpec
-from prill.emulators.android.phone import Phone, Start
+from prill.emulators.android.phone import Phone
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailedError, UsageError
+from prill.errors import EnvironmentFailedError
 from prill.types import Action, Observation, Step, Task
 from tests.support.android import FakeAdb
 
@@ -214,71 +213,3 @@ async def test_killed_appium_leaves_no_thread(
     for thread in prill_threads():
         thread.join(BOUND)
     assert not prill_threads()
-
-
-async def test_refused_shell_says_how_to_allow_it(
-    appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]],
-    fake_adb: FakeAdb,
-    tmp_path: Path,
-) -> None:
-    with appium_server() as (url, _):
-        phone = AppiumPhone(url, adb_port=fake_adb.port)
-        prepared = Android(
-            tmp_path,
-            AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)),
-            phone=phone,
-        )
-        with pytest.raises(UsageError, match="--allow-insecure=uiautomator2:adb_shell"):
-            await prepared.reset(SETTINGS)
-        await prepared.close()
-
-
-async def test_absent_appium_server_is_named(fake_adb: FakeAdb, tmp_path: Path) -> None:
-    pytest.importorskip("appium")
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-    environment = Android(
-        tmp_path, phone=AppiumPhone(f"http://127.0.0.1:{port}", adb_port=fake_adb.port)
-    )
-    with pytest.raises(EnvironmentFailedError, match="no Appium server responds"):
-        await environment.reset(SETTINGS)
-    await environment.close()
-
-
-async def test_adb_server_is_started_and_ended(adb_path: str, tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        port = taken.getsockname()[1]
-    environment = Android(
-        tmp_path, AndroidSpec(device="emulator-5998"), phone=AdbPhone(port, timeout=TIMEOUT)
-    )
-    with pytest.raises(EnvironmentFailedError, match="emulator-5998 is not connected; adb sees:"):
-        await environment.reset(SETTINGS)
-    await environment.close()
-    end = time.monotonic() + BOUND
-    while time.monotonic() < end:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            return
-        time.sleep(0.1)
-    pytest.fail("the adb server was left behind")
-
-
-async def test_cut_episode_leaves_a_new_session(environment: Android, fake_adb: FakeAdb) -> None:
-    await environment.reset(SETTINGS)
-    fake_adb.fault("hang")
-    cut = await run_episode(
-        Waiting(fake_adb, "hang"), environment, Task(goal="x"), id="cut", timeout=0.5
-    )
-    assert cut.error == "the episode took more than 0.5 s"
-    fake_adb.reset()
-    seen = await environment.reset(SETTINGS)
-    assert seen.text is not None and "Wi-Fi" in seen.text
-
-
-async def test_failed_launch_is_no_lost_session(phone: Phone, fake_adb: FakeAdb) -> None:
-    await phone.open(None)
-    with pytest.raises(EnvironmentFailedError, match="cannot be opened"):
-        await phone.launch(Start(package="com.example.none", activity=".Main"))
-    await phone.tap(10, 10)
-    await phone.close()

@@ -7,19 +7,23 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image
 
-from prill.actions.webarena import parse_action
+from prill.actions.webarena import environment_notes, parse_action
+from prill.datasets.formats.playwright import load
 from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.requirements import web_tools
 from prill.errors import UsageError
-from prill.io.store import write_trajectories
-from prill.types import Action, Observation, Task, Trajectory
+from prill.types import Action, Observation, Task
 from tests.support.chromium import need_chromium
 from tests.support.emulators.pages import Site, after, head, number, opened, tree
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,50 +50,29 @@ async def test_start_shows_tabs_and_picture(environment: BrowserEnvironment, sit
     assert environment.page is environment.pages[0]
 
 
-async def test_no_start_page_means_a_blank_tab(environment: BrowserEnvironment) -> None:
-    seen = await environment.reset(Task(goal="g"))
-    assert (seen.url, head(seen), len(environment.pages)) == (
-        "about:blank",
-        ["Tab 0 (current): "],
-        1,
-    )
-
-
-async def test_unpaired_surrogates_can_be_recorded(
-    environment: BrowserEnvironment, site: Site, tmp_path: Path
+@pytest.mark.parametrize(
+    ("spec", "held"), [(PageSpec(), "third"), (PageSpec(typing="append"), "oldsecondthird")]
+)
+async def test_typing_twice_is_what_the_prompt_says(
+    chromium: Chromium, site: Site, tmp_path: Path, spec: PageSpec, held: str
 ) -> None:
-    """A page's script makes them where it cuts a text; a record with one could not be written, and
-    the run would end.
-    """
-    seen = await opened(environment, f"{site.url}/half")
-    assert head(seen) == ["Tab 0 (current): half \N{REPLACEMENT CHARACTER}"]
-    write_trajectories(tmp_path / "t.jsonl", [Trajectory(id="t", task=Task(goal="g"), final=seen)])
-
-
-async def test_typing_adds_and_line_end_is_enter(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+    environment = BrowserEnvironment(tmp_path, spec, browser=chromium)
     seen = await opened(environment, f"{site.url}/form")
     field = number(seen, "textbox 'Search'")
-    grown = await after(environment, "type", field, " and né")
-    assert "StaticText 'old and né'" in tree(grown)
-    await after(environment, "press", value="ctrl+a")
-    await after(environment, "press", value="Backspace")
+    await after(environment, "type", field, "second")
+    assert f"StaticText '{held}'" in tree(await after(environment, "type", field, "third"))
+    note = number(seen, "textbox 'Note'")
+    long = "x" * 600
+    await after(environment, "type", note, long)
+    await after(environment, "type", note, long)
+    written = await environment.page.locator("textarea").input_value()
+    assert written == (long if spec.typing == "replace" else 2 * long)
     sent, done = await environment.step(parse_action(f"type [{field}] [new] [1]"))
-    assert "StaticText 'new'" in tree(sent)
-    sent = await after(environment, "type", field, "\n")
-    assert (sent.url, done) == (f"{site.url}/said?q=new", False)
-
-
-async def test_long_text_is_inserted_whole(environment: BrowserEnvironment, site: Site) -> None:
-    note = "word " * 400 + "end"
-    await after(
-        environment,
-        "type",
-        number(await opened(environment, f"{site.url}/form"), "textbox 'Note'"),
-        note,
-    )
-    assert await environment.page.input_value("textarea") == note
+    assert "StaticText" in tree(sent)
+    sent = await after(environment, "type", field, "new\n")
+    assert (sent.url or "").endswith("said?q=new" if spec.typing == "replace" else "newnew")
+    assert not done
+    await environment.close()
 
 
 async def test_element_actions_are_a_persons(environment: BrowserEnvironment, site: Site) -> None:
@@ -135,20 +118,6 @@ async def test_located_action_names_its_place(environment: BrowserEnvironment, s
     assert await environment.locate(Action("click", point=(0.99, 0.99))) == Action(
         "click", point=(0.99, 0.99)
     )
-
-
-async def test_element_out_of_sight_has_no_place(
-    chromium: Chromium, site: Site, tmp_path: Path
-) -> None:
-    environment = BrowserEnvironment(
-        tmp_path / "images", PageSpec(whole_page=True), browser=chromium
-    )
-    seen = await opened(environment, site.url)
-    below = Action("click", target=number(seen, "button 'below'"))
-    assert await environment.locate(below) == below
-    assert await environment.page.evaluate("scrollY") == 0
-    assert head((await environment.step(below))[0])[0] == "Tab 0 (current): Found"
-    await environment.close()
 
 
 @pytest.mark.parametrize(
@@ -213,44 +182,198 @@ async def test_element_by_line_number_or_role(environment: BrowserEnvironment, s
         ).url == f"{site.url}/two"
 
 
-async def test_absent_element_changes_nothing(environment: BrowserEnvironment, site: Site) -> None:
+async def test_no_action_fails_in_silence(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     gone = number(seen, "button 'vanish'")
     before = await after(environment, "click", gone)
-    for action in (
-        Action("click", target=gone),
-        Action("click", target="[999] button 'x'"),
-        Action("click", target="9" * 5000),
-        Action("click", target="the red one"),
-        Action("click"),
-        Action("hover", target=gone),
-        Action("type", target=gone, value="x"),
-        Action("type", target="[999]", value="x"),
-        Action("select", target=number(before, "button 'alert'"), value="x"),
-        Action("scroll", target="[999]", value="down"),
-        Action("swipe", target=gone, end_point=(0.5, 0.5)),
-        Action("press", value="NoSuchKey"),
-        Action("press", value="+++"),
-        Action("focus_tab", value="7"),
-        Action("focus_tab", value="-1"),
-        Action("focus_tab", value="one"),
-        Action("goto"),
-        Action("forward"),
-        Action("home"),
-        Action("other", "what?"),
+    button, heading, link = (
+        number(before, line) for line in ("button 'alert'", "heading 'Shop'", "link 'to two'")
+    )
+    missing = "no such element"
+    for action, told in (
+        (Action("click", target=gone), f"click [{gone}]: {missing}"),
+        (Action("click", target="[999] button 'x'"), f"click [999]: {missing}"),
+        (Action("click", target="the red one"), f"click [the red one]: {missing}"),
+        (Action("click"), "click: it names no element"),
+        (Action("hover", target=gone), f"hover [{gone}]: {missing}"),
+        (Action("type", target="[999]", value="x"), f"type [999]: {missing}"),
+        (Action("type", value="x"), "type [x]: no field has the focus"),
+        (Action("type", target=heading, value="x"), f"type [{heading}]: it takes no text"),
+        (Action("type", target=link, value="x"), f"type [{link}]: it takes no text"),
+        (
+            Action("select", target=button, value="x"),
+            f"select [{button}]: it is not a drop-down list",
+        ),
+        (Action("scroll", target="[999]", value="down"), f"scroll [999]: {missing}"),
+        (Action("swipe", target=gone, end_point=(0.5, 0.5)), f"swipe [{gone}]: {missing}"),
+        (Action("swipe", target=button), f"swipe [{button}]: it has no end point"),
+        (Action("press", value="NoSuchKey"), "press [NoSuchKey]: no such key"),
+        (Action("press", value="ctrl+No\nKey"), "press [ctrl+No Key]: no such key"),
+        (Action("press"), "press: it has no value"),
+        (Action("focus_tab", value="7"), "focus_tab [7]: no such tab"),
+        (Action("focus_tab", value="one"), "focus_tab [one]: no such tab"),
+        (Action("goto"), "goto: no such action"),
+        (Action("forward"), "forward: there is no such page"),
+        (Action("home"), "home: no such action"),
+        (Action("other", "what?"), "'what?': no such action"),
+        (Action("upload", target=button, value="a.png"), f"upload [{button}]: no such file"),
     ):
-        assert (await environment.step(action)) == (before, False), action
-
-
-async def test_element_of_a_left_page_is_gone(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, site.url)
-    old = number(seen, "button 'alert'")
-    two = await after(environment, "click", number(seen, "link 'to two'"))
-    assert await after(environment, "click", old) == two
-    await after(environment, "new_tab")
-    assert head(await after(environment, "click", number(two, "button 'press me'"))) == [
-        "Tab 0: Two | Tab 1 (current): "
+        now, done = await environment.step(action)
+        assert head(now) == [*head(before), f"! {told}"], action
+        assert (tree(now), now.url, done) == (tree(before), before.url, False), action
+        assert environment_notes(now.text) == [f"! {told}"]
+    # a key that was held down is let go
+    assert head(await after(environment, "click", number(before, "link 'to two'"))) == [
+        "Tab 0 (current): Two"
     ]
+
+
+async def test_what_hides_an_element_is_told(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, f"{site.url}/form")
+    for line, kind, value, told in (
+        ("button 'covered'", "click", None, 'it is covered by "'),
+        ("combobox 'Sort'", "select", "Weight", 'no such option; it has "Name", "Price", "Age"'),
+        ("option 'Age'", "click", None, "it is disabled"),
+        ("checkbox 'Gift'", "type", "x", "it takes no text"),
+    ):
+        target = number(seen, line)
+        lines = head(await after(environment, kind, target, value))
+        assert lines[1:] and lines[1].startswith(f"! {kind} [{target}]: {told}"), (line, lines)
+    seen = await opened(environment, f"{site.url}/controls")
+    for line, told in (
+        ("button 'Off'", "it is disabled"),
+        ("textbox 'Fixed'", "it cannot be changed"),
+    ):
+        target = number(seen, line)
+        kind = "click" if line.startswith("button") else "type"
+        assert head(await after(environment, kind, target, "x"))[1:] == [
+            f"! {kind} [{target}]: {told}"
+        ]
+    # A checkbox that is hidden behind its label is clicked there.
+    ticked = await after(environment, "click", number(seen, "checkbox 'Styled' checked: false"))
+    assert "checkbox 'Styled' focused: True checked: true" in tree(ticked)
+    assert environment_notes(ticked.text) == []
+
+
+async def test_papers_agents_are_told_nothing_of_it(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
+    spec = PageSpec(failures=False, webarena_text=True, typing="append")
+    environment = BrowserEnvironment(tmp_path, spec, browser=chromium)
+    before = await opened(environment, f"{site.url}/controls")
+    assert "clickable" not in tree(before)
+    now, _ = await environment.step(Action("click", target="[999]"))
+    assert (now.text, now.url) == (before.text, before.url)
+    await environment.close()
+
+
+async def test_controls_without_names_or_roles_are_told(
+    environment: BrowserEnvironment, site: Site
+) -> None:
+    seen = await opened(environment, f"{site.url}/controls")
+    lines = [line.strip() for line in tree(seen).splitlines()]
+    for line in (
+        "link 'Bold'",
+        "link 'fa-search'",
+        "button 'Italic'",
+        "button '× Close'",
+        "generic 'Dark mode' clickable: True class: on",
+        "generic 'Settings' clickable: True class: gear",
+        "generic '' clickable: True class: switch off",
+        "generic 'Row text' clickable: True",
+        "LabelText 'Newsletter' clickable: True checked: true",
+    ):
+        assert line in lines, (line, lines)
+    assert sum("clickable" in line for line in lines) == 5
+    switched = await after(environment, "click", number(seen, "generic 'Dark mode'"))
+    assert head(switched) == ["Tab 0 (current): Switched"]
+
+
+async def test_text_and_picture_are_of_one_instant(
+    environment: BrowserEnvironment, site: Site
+) -> None:
+    seen = await opened(environment, f"{site.url}/suggest")
+    field = number(seen, "textbox 'Town'")
+    typed = await after(environment, "type", field, "Gh")
+    assert "StaticText 'Ghent'" in tree(typed), "suggestions come after a third of a second"
+    await environment.page.evaluate("document.title = 'Changing'")
+    taken, picture = [], environment._view.picture
+
+    async def changing(page: Page) -> bytes:
+        if not taken:
+            await page.evaluate("document.body.append('fresh')")
+        taken.append(await picture(page))
+        return taken[-1]
+
+    environment._view.picture = changing  # type: ignore[method-assign]
+    assert "fresh" in tree(await after(environment, "wait"))
+    assert len(taken) == 2
+
+
+async def test_files_are_uploaded(
+    environment: BrowserEnvironment, site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "bill.txt").write_text("twelve")
+    (folder / "deep" / "b.txt").write_text("b")
+    task = Task(goal="g", start_url=f"{site.url}/upload", files=str(folder))
+    seen = await environment.reset(task)
+    files = "! files to upload: 'bill.txt', 'deep/b.txt'"
+    assert head(seen)[1:] == [files]
+    for line in ("button 'Proof'", "button 'Choose'", "LabelText 'Hidden'"):
+        sent = await after(environment, "upload", number(seen, line), "bill.txt")
+        assert head(sent) == ["Tab 0 (current): bill.txt: twelve", files], line
+        await environment.page.evaluate("document.title = ''")
+    for line, name, told in (
+        ("button 'Nothing'", "bill.txt", "it asks for no file"),
+        ("button 'Proof'", "../files/bill.txt", "no such file"),
+    ):
+        target = number(seen, line)
+        assert head(await after(environment, "upload", target, name))[1:] == [
+            files,
+            f"! upload [{target}]: {told}",
+        ]
+    # By the screen alone: a click, then the name.
+    asked = await after(environment, "click", number(seen, "button 'Choose'"))
+    assert head(asked)[1:] == [
+        files,
+        "! a file was asked for; type its name, or upload [id] [file]",
+    ]
+    assert head(await after(environment, "type", value="deep/b.txt\n"))[0].endswith("b.txt: b")
+    with pytest.raises(UsageError, match="no such folder"):
+        await environment.reset(Task(goal="g", files=str(tmp_path / "none")))
+
+
+async def test_upload_is_in_the_trace(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "bill.txt").write_text("twelve")
+    environment = BrowserEnvironment(
+        tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium
+    )
+    task = Task(goal="g", start_url=f"{site.url}/upload", files=str(tmp_path / "files"))
+    seen = await environment.reset(task)
+    await after(environment, "upload", number(seen, "button 'Choose'"), "bill.txt")
+    await environment.close()
+    assert environment.trace is not None
+    (trajectory,) = load(environment.trace)
+    uploads = [step.action for step in trajectory.steps if step.action.kind == "upload"]
+    assert len(uploads) == 1 and (uploads[0].value or "").endswith("bill.txt")
+
+
+async def test_http_login_is_an_option(
+    chromium: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SITE_LOGIN", "ann:hush:hush")
+    environment = BrowserEnvironment(
+        tmp_path, PageSpec(http_login_env="SITE_LOGIN"), browser=chromium
+    )
+    seen = await opened(environment, f"{site.url}/private")
+    assert (head(seen), seen.url) == (["Tab 0 (current): Private"], f"{site.url}/private")
+    monkeypatch.delenv("SITE_LOGIN")
+    with pytest.raises(UsageError, match="SITE_LOGIN is not set to user:password"):
+        await opened(environment, site.url)
+    await environment.close()
 
 
 async def test_tabs_open_change_and_one_stays(environment: BrowserEnvironment, site: Site) -> None:
@@ -271,13 +394,6 @@ async def test_tabs_open_change_and_one_stays(environment: BrowserEnvironment, s
     assert (await after(environment, "goto", value=f"{site.url}/two")).url == f"{site.url}/two"
 
 
-async def test_history_goes_back_and_forth(environment: BrowserEnvironment, site: Site) -> None:
-    await opened(environment, site.url)
-    await after(environment, "goto", value=f"{site.url.removeprefix('http://')}/two")
-    assert (await after(environment, "back")).url == f"{site.url}/"
-    assert (await after(environment, "forward")).url == f"{site.url}/two"
-
-
 async def test_dialogs_are_answered_and_told(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     for button, title, told in (
@@ -295,17 +411,7 @@ async def test_dialogs_are_answered_and_told(environment: BrowserEnvironment, si
     ):
         shown = await after(environment, "click", number(seen, f"button '{button}'"))
         assert head(shown) == [f"Tab 0 (current): {title}", *told]
-    assert head(await after(environment, "other")) == ["Tab 0 (current): Ann"]
-
-
-async def test_leave_question_is_answered_yes(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, site.url)
-    await after(environment, "click", number(seen, "button 'hold'"))
-    seen = await after(environment, "click", number(seen, "link 'to two'"))
-    assert head(seen) == [
-        "Tab 0 (current): Two",
-        "! the page asked whether to leave it and was answered OK",
-    ]
+    assert head(await after(environment, "wait")) == ["Tab 0 (current): Ann"]
 
 
 async def test_download_stays_in_its_folder(
@@ -330,22 +436,6 @@ async def test_download_stays_in_its_folder(
         "was refused"
     )
     await without.close()
-
-
-async def test_file_chooser_is_left_alone(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, f"{site.url}/form")
-    told = await after(environment, "click", number(seen, "button 'Proof"))
-    assert head(told) == [
-        "Tab 0 (current): Form",
-        "! a file was asked for; there are none to choose from",
-    ]
-
-
-async def test_endless_windows_are_closed(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, site.url)
-    told = await after(environment, "click", number(seen, "button 'windows'"))
-    assert len(environment.pages) == 20
-    assert head(told)[1] == "! a new tab was closed: there are 20 already"
 
 
 async def test_non_web_addresses_are_refused(environment: BrowserEnvironment, site: Site) -> None:
@@ -382,12 +472,6 @@ async def test_page_text_cannot_forge_notes(environment: BrowserEnvironment, sit
     assert len(lines) == 4
     assert lines[1] == ""
     assert lines[3].startswith("\t[2] StaticText ")
-
-
-async def test_same_state_is_one_picture(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, f"{site.url}/form")
-    focused = await after(environment, "click", number(seen, "textbox 'Note'"))
-    assert {(await after(environment, "wait")).screenshot for _ in range(2)} == {focused.screenshot}
 
 
 async def test_each_episode_has_its_own_profile(
@@ -432,22 +516,6 @@ async def test_each_episode_has_its_own_profile(
     await environment.close()
 
 
-@pytest.mark.parametrize("text", [None, "no JSON", '{"cookies": [{"name": "a", "value": "b"}]}'])
-async def test_unusable_cookies_are_named(
-    chromium: Chromium, tmp_path: Path, text: str | None
-) -> None:
-    class Example(BrowserEnvironment):
-        async def _prepare(self, task: Task) -> Profile:
-            return Profile(storage_state=tmp_path / "jar.json")
-
-    if text is not None:
-        (tmp_path / "jar.json").write_text(text)
-    environment = Example(tmp_path, browser=chromium)
-    with pytest.raises(UsageError, match="jar.json"):
-        await environment.reset(Task(goal="g"))
-    await environment.close()
-
-
 async def test_each_episode_leaves_a_trace(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     environment = BrowserEnvironment(
         tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium
@@ -458,35 +526,6 @@ async def test_each_episode_leaves_a_trace(chromium: Chromium, site: Site, tmp_p
     assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == ["a-b-2.zip", "a-b.zip"]
     assert environment.trace == tmp_path / "traces" / "a-b-2.zip"
     assert "trace.trace" in zipfile.ZipFile(environment.trace).namelist()
-
-
-async def test_unwritable_trace_disturbs_nobody(
-    environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    traced = BrowserEnvironment(
-        tmp_path, PageSpec(traces=tmp_path / "file" / "traces"), browser=chromium
-    )
-    await opened(environment, f"{site.url}/two")
-    await opened(traced, f"{site.url}/two")
-    await traced.close()
-    assert traced.trace is None
-    assert head(await after(environment, "click", "button 'press me'")) == ["Tab 0 (current): Done"]
-
-
-async def test_shadow_trees_can_be_used(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, f"{site.url}/shadow")
-    assert await on(environment, seen, "button 'inner'") == "Clicked"
-    assert await on(environment, seen, "combobox 'Size'", "select", "B") == "B"
-    assert await on(environment, seen, "button 'sealed'") == "Sealed"
-
-
-async def test_no_episode_means_nothing_to_do(environment: BrowserEnvironment) -> None:
-    for _ in range(2):
-        await environment.finish()
-    assert environment.pages == ()
-    with pytest.raises(UsageError, match="call reset first"):
-        await environment.step(Action("wait"))
 
 
 async def test_missing_tools_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

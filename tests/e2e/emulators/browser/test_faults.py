@@ -5,7 +5,6 @@ behind.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
@@ -106,16 +105,6 @@ async def test_dead_browser_ends_only_its_episodes(
     await no_process_is_left()
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.35, 0.6])
-async def test_timeout_at_start_leaves_no_process(tmp_path: Path, seconds: float) -> None:
-    environment = BrowserEnvironment(tmp_path)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await environment.reset(Task(goal="g"))
-    await environment.close()
-    await no_process_is_left()
-
-
 async def test_browser_that_cannot_start_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,25 +142,3 @@ async def test_twenty_episodes_leave_nothing_behind(site: Site, tmp_path: Path) 
     for first, last in zip(used[4], used[-1], strict=True):
         assert last <= first + 4, used
     await no_process_is_left()
-
-
-async def test_dead_playwright_is_replaced(site: Site, tmp_path: Path) -> None:
-    environment = BrowserEnvironment(tmp_path, PageSpec(answer_timeout=5.0))
-    task = Task(goal="g", start_url=f"{site.url}/two")
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await environment.reset(task)
-            os.kill(
-                next(pid for pid, command in processes().items() if "run-driver" in command),
-                signal.SIGKILL,
-            )
-            with pytest.raises(EnvironmentFailedError):
-                await environment.step(Action("wait"))
-            # The first may have to find out that the process is gone.
-            with contextlib.suppress(EnvironmentFailedError):
-                await environment.reset(task)
-            await environment.reset(task)
-            seen, _ = await environment.step(Action("click", target="button 'press me'"))
-        assert head(seen) == ["Tab 0 (current): Done"]
-    finally:
-        await environment.close()

@@ -17,7 +17,7 @@ from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError
 from prill.types import Action, Observation, Step, Task
 from tests.support.chromium import need_chromium
-from tests.support.emulators.pages import Site, head, number, tree
+from tests.support.emulators.pages import Site, head, number
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -90,17 +90,6 @@ async def test_silent_page_keeps_the_agent_there(
     assert (other.url, head(other)) == (f"{site.url}/two", ["Tab 0 (current): Two"])
 
 
-async def test_missing_parts_do_not_hold_a_page_up(
-    environment: BrowserEnvironment, site: Site
-) -> None:
-    async with asyncio.timeout(PATIENCE):
-        seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/stuck"))
-        framed, _ = await environment.step(Action("goto", value=f"{site.url}/advert"))
-    assert "StaticText 'letters'" in tree(seen)
-    assert "StaticText 'words'" in tree(framed)
-    assert "button 'press me'" in tree(framed)
-
-
 async def test_dead_start_page_is_a_failure(environment: BrowserEnvironment, site: Site) -> None:
     for address, said in (
         (
@@ -133,23 +122,36 @@ async def test_crashed_page_ends_the_episode(environment: BrowserEnvironment, si
         await asyncio.gather(crash, return_exceptions=True)
 
 
-async def test_timed_out_episode_leaves_nothing(
-    environment: BrowserEnvironment, site: Site
-) -> None:
-    task = Task(goal="g", start_url=site.url)
-    await environment.reset(task)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await environment.step(Action("goto", value=f"{site.url}/never"))
-    await starts_clean(environment, site)
-
-
 async def test_page_is_looked_at_once_settled(environment: BrowserEnvironment, site: Site) -> None:
     await environment.reset(Task(goal="g", start_url=site.url))
     late, _ = await environment.step(Action("click", target="button 'late'"))
     assert head(late) == ["Tab 0 (current): Late"]
     clock, _ = await environment.step(Action("goto", value=f"{site.url}/clock"))
     assert head(clock) == ["Tab 0 (current): Clock"]
+
+
+async def test_loading_is_told_and_patience_is_an_option(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
+    environment = BrowserEnvironment(tmp_path, PageSpec(patience=0.5), browser=chromium)
+    told = ["Tab 0 (current): Stuck", "! the page is still loading"]
+    assert head(await environment.reset(Task(goal="g", start_url=f"{site.url}/stuck"))) == told
+    assert head((await environment.step(Action("wait")))[0]) == told
+    await environment.close()
+
+
+@pytest.mark.parametrize(("quiet", "title"), [(0.1, "Early"), (1.5, "Late")])
+async def test_quiet_is_an_option(
+    chromium: Chromium, site: Site, tmp_path: Path, quiet: float, title: str
+) -> None:
+    environment = BrowserEnvironment(tmp_path, PageSpec(quiet=quiet), browser=chromium)
+    await environment.reset(Task(goal="g", start_url=f"{site.url}/two"))
+    await environment.page.evaluate(
+        "document.title = 'Early'; setTimeout(() => { document.title = 'Late' }, 1000)"
+    )
+    seen, _ = await environment.step(Action("hover", point=(0.5, 0.5)))
+    assert head(seen) == [f"Tab 0 (current): {title}"]
+    await environment.close()
 
 
 @pytest.mark.parametrize("pause", [None, 0.1])

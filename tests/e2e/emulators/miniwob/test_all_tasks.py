@@ -148,14 +148,6 @@ def test_same_actions_same_state_and_reward(played: Pass) -> None:
     assert {name for name in again if once[name].graded != again[name].graded} == set()
 
 
-def test_most_tasks_answer_actions(played: Pass) -> None:
-    assert sum(one.first != one.last for one in played.once.values()) > 80
-
-
-def test_pages_stay_inside_the_wheel(played: Pass) -> None:
-    assert played.browser.asked <= {"miniwob.invalid", "data"}
-
-
 async def test_pages_cannot_reach_the_network(tmp_path: Path) -> None:
     browser = Watched()
     environment = MiniWoB(tmp_path, browser=browser)

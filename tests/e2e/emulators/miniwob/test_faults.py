@@ -104,21 +104,6 @@ async def test_hanging_page_breaks_one_episode(tmp_path: Path) -> None:
     await browser.close()
 
 
-async def test_crashed_page_breaks_one_episode(tmp_path: Path) -> None:
-    from playwright.async_api import Error
-
-    browser = Counting()
-    environment = MiniWoB(tmp_path, browser=browser, timeout=10)
-    await environment.reset(await environment.task("click-test", 0))
-    with pytest.raises(Error):
-        await browser.contexts[0].pages[0].goto("chrome://crash", timeout=2000)
-    with pytest.raises(EnvironmentFailedError, match="the browser failed"):
-        await environment.step(CLICK)
-    await solve(environment, 1)
-    await environment.close()
-    await browser.close()
-
-
 @needs_proc
 async def test_fifty_episodes_leak_nothing(tmp_path: Path) -> None:
     browser = Counting()

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from prill.datasets.webarena_tasks import Check, Mode, PageCheck, PageContents
 from prill.emulators.browser.chromium import Chromium
-from prill.emulators.webarena.oracle import WebArenaOracle
-from prill.emulators.webarena.oracle_pages import (
-    ShopAccess,
-    check_pages,
-    post_url,
-    read_call,
-    shop_access,
-)
-from prill.emulators.webarena.tasks import Check, Mode, PageCheck, PageContents, UndecidableError
+from prill.emulators.webarena.oracle_pages import ShopAccess, check_pages
 from tests.support.closing import closed
-from tests.support.emulators.webarena_tasks import MODES, config, ended
+from tests.support.emulators.webarena_tasks import MODES
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Route
@@ -150,19 +143,6 @@ async def test_picked_contents_are_compared(
     assert await tested.both(locator, **required) == (paper, fixed)
 
 
-async def test_page_check_has_its_own_tab(tested: Probe) -> None:
-    await tested.page.evaluate("() => { document.querySelector('#i').value = 'typed'; }")
-    for _ in range(2):  # grading twice gives the same result
-        found = await tested.check(
-            "http://site.test/late", "document.querySelector('#p').outerText", exact_match="there"
-        )
-        assert found.passed is True
-        assert (
-            await tested.check("last", "document.querySelector('#i').value", exact_match="typed")
-        ).passed is True
-        assert (tested.page.url, len(tested.page.context.pages)) == ("http://site.test/", 1)
-
-
 async def test_late_contents_are_waited_for(tested: Probe) -> None:
     late = "document.querySelector('#p').outerText"
     assert (
@@ -176,24 +156,6 @@ async def test_late_contents_are_waited_for(tested: Probe) -> None:
     )
 
 
-async def test_note_does_not_repeat_a_page(tested: Probe) -> None:
-    found = await tested.check("last", "", must_include=("Green",))
-    assert found == Check(False, "program_html: last: it does not include 'Green'")
-
-
-async def test_preparations_run_once(tested: Probe) -> None:
-    prep = ("document.querySelector('#t').click()", "document.querySelector('#gone').click()")
-    for url in ("http://site.test/fold", "last"):
-        if url == "last":
-            await tested.page.goto("http://site.test/fold")
-        found = await tested.check(
-            url, "document.querySelector('#in').outerText", prep=prep, must_include=("40",)
-        )
-        assert found.passed is True
-    found = await tested.check("last", "document.body.outerText", prep=prep, must_include=("41",))
-    assert found.passed is False
-
-
 async def test_table_functions_give_addresses(tested: Probe) -> None:
     await tested.page.goto("http://site.test/f/books/12/")
     url = "func:reddit_get_post_url('__last_url__')"
@@ -202,81 +164,3 @@ async def test_table_functions_give_addresses(tested: Probe) -> None:
         member = f"func:gitlab_get_project_memeber_role(__page__, '{name}')"
         found = await tested.check("http://site.test/members", member, must_include=(role,))
         assert found.passed is (name != "nobody")
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("http://site.test/gone", "the page cannot be read"),
-        ("http://site.test/down", "the site responds with status 502"),
-        ("__SHOPPING__/x", "the environment variable SHOPPING is not set"),
-        ("func:shopping_get_latest_order_url()", "SHOPPING, the address of the shop, is not set"),
-        ("func:__import__('os').system('true')", "is not a call of a function"),
-        ("func:print('x')", "unknown function 'print'"),
-        ("func:reddit_get_post_url()", "takes 1 arguments, not 0"),
-    ],
-)
-async def test_unopened_page_leaves_it_open(tested: Probe, url: str, words: str) -> None:
-    found = await tested.check(url, "", must_include=("a",))
-    assert found.passed is None
-    assert words in found.text
-    assert len(tested.page.context.pages) == 1
-
-
-async def test_lost_browser_leaves_it_open(browser: Chromium) -> None:
-    context = await site(browser)
-    tested = Probe(await context.new_page())
-    await context.close()
-    for url in ("last", "http://site.test/"):
-        found = await tested.check(
-            url, "document.querySelector('h1').outerText", must_include=("a",)
-        )
-        assert (found.passed, "the page cannot be read" in found.text) == (None, True)
-
-
-async def test_oracle_reads_the_pages_address(tested: Probe) -> None:
-    checks = [{"url": "last", "locator": "", "required_contents": {"must_include": ["Blue"]}}]
-    for reference, passed in (("http://site.test/", True), ("http://site.test/q", False)):
-        task = config("url_match", "program_html", reference_url=reference, program_html=checks)
-        label = await WebArenaOracle([task]).grade(ended("", "http://elsewhere"), tested.page)
-        assert label.success is passed
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["http://x/f/books/12/a-title", "http://x/f/books/12", "http://x/f/books/12/-/comment/4?a=b"],
-)
-async def test_post_address_ends_at_its_number(url: str) -> None:
-    assert post_url(url) == "http://x/f/books/12/"
-    assert post_url("http://x/f/books") == "http://x/f/books"
-    assert post_url("http://x/user/f/12") == "http://x/user/f/12"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "f('a')",
-        "reddit_get_post_url",
-        "reddit_get_post_url(1)",
-        "reddit_get_post_url(x)",
-        "(",
-        "a.b()",
-    ],
-)
-async def test_only_table_calls_are_read(text: str) -> None:
-    with pytest.raises(UndecidableError):
-        read_call(text)
-    assert read_call('gitlab_get_project_memeber_role(__page__, "o\'x")')[1] == ("__page__", "o'x")
-
-
-async def test_shop_access_hides_the_password() -> None:
-    access = shop_access(
-        {
-            "SHOPPING": "http://x/",
-            "SHOPPING_ADMIN_USERNAME": "me",
-            "SHOPPING_ADMIN_PASSWORD": "secret",
-        }
-    )
-    assert (access.address, access.username, access.password) == ("http://x", "me", "secret")
-    assert "secret" not in repr(access)
-    assert shop_access({}) == ShopAccess(address=None)

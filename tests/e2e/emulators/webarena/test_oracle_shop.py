@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 
 from prill.actions.webarena import read_action
+from prill.datasets.webarena_tasks import Mode, TaskConfig, make_task, read_configs
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Shop, shop_configs, shop_solutions
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess
-from prill.emulators.webarena.tasks import Mode, TaskConfig, make_task, read_configs
 from prill.testing import ScriptedModel
 from prill.types import Action, LabelRecord, Observation, Step, Trajectory
 from tests.support.emulators.webarena_tasks import MODES

@@ -11,13 +11,10 @@ import pytest_asyncio
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.models.ledger import metered
 from prill.papers.step.agent import StepAgent
 from prill.policies.registry import make_policy
-from prill.protocols import Message
 from prill.refine.reflector import find_learner
 from tests.support.chromium import need_chromium
-from tests.support.programmatic.shop import ProgrammaticShop
 from tests.support.programmatic.step import ProgrammaticStep
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -61,16 +58,6 @@ async def test_the_flat_prompt_plays_as_well(environment: MiniWoB) -> None:
     )
     assert (await environment.grade(played)).success
     assert model.calls == len(played.steps)
-
-
-async def test_a_foreign_prompt_is_given_up() -> None:
-    for model in (ProgrammaticStep(), ProgrammaticShop()):
-        with metered() as meter:
-            reply = await model.complete(
-                [Message("system", ("Hm",)), Message("user", ("What now?",))]
-            )
-        assert reply.text == "REASON: this is no prompt of the policy step\nACTION: stop [N/A]"
-        assert meter.usage == reply.usage and model.calls == 1, "what it took is on record"
 
 
 async def test_it_can_be_taught_lessons() -> None:

@@ -13,23 +13,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.record import Pool
-from prill.io.store import read_trajectories
-from prill.papers.structured_reflection.actions import (
-    clicked,
-    format_line,
-    parse_action,
-    read_order,
-)
+from prill.io.retries import ReflexionResults
+from prill.io.store import iter_trajectories
+from prill.papers.structured_reflection.actions import format_line
 from prill.papers.structured_reflection.agent import FORCED, REPLAYED, StructuredReflection
-from prill.papers.structured_reflection.memory import AttemptMemory, Rules, build_memory
-from prill.papers.structured_reflection.screen import read_screen
+from prill.papers.structured_reflection.memory import AttemptMemory, build_memory
 from prill.protocols import Learner
-from prill.refine.outcomes import ReflexionResults
-from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
-from prill.refine.retries import RetrySpec
+from prill.refine.reflexion import PlaySettings, run_reflexion
+from prill.refine.retries import Challenge, RetrySpec
 from prill.types import Task, Trajectory
 from tests.support.chromium import need_chromium
 from tests.support.papers.trials import solved_by, within
@@ -58,7 +51,7 @@ class Played:
     def later(self) -> list[tuple[Trajectory, Trajectory, AttemptMemory]]:
         """Each attempt but the first, with the one before it and what its lessons say."""
         return [
-            (before, attempt, build_memory(attempt.metadata["lessons"], Rules(target=clicked)))
+            (before, attempt, build_memory(attempt.metadata["lessons"]))
             for attempts in self.attempts.values()
             for before, attempt in pairwise(attempts)
         ]
@@ -82,7 +75,7 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Play
         await environment.close()
     found = {
         item.id: item
-        for item in read_trajectories(out / "trajectories.jsonl")
+        for item in iter_trajectories(out / "trajectories.jsonl")
         if isinstance(item, Trajectory)
     }
     yield Played(
@@ -134,56 +127,3 @@ async def test_the_step_to_mend_is_forced(played: Played) -> None:
             FORCED,
             memory.notes[len(memory.prefix)].replacement,
         )
-
-
-async def test_no_ruled_out_click_is_repeated(played: Played) -> None:
-    ruled_out = 0
-    for _, attempt, memory in played.later():
-        for place, step in enumerate(attempt.steps):
-            hidden = read_screen(step.observation.text).numbers(memory.hidden(place))
-            ruled_out += len(hidden)
-            assert step.action.kind != "click" or clicked(format_line(step.action)) not in hidden
-    assert ruled_out
-
-
-async def test_keys_can_be_held_and_repeated(tmp_path: Path) -> None:
-    environment = MiniWoB(tmp_path, text="html", settle=0.0)
-    try:
-        page = read_screen(
-            (await environment.reset(await environment.task("click-scroll-list", 1))).text
-        )
-        options = [leaf for leaf in page.leaves if leaf.tag == "option"]
-        orders = [
-            "press TAB",
-            "press ARROWDOWN x 3",
-            "hold CTRL",
-            f"click id={options[0].ref}",
-            "release CTRL",
-        ]
-        for order in orders:
-            shown, _ = await environment.step(parse_action(read_order(order)))
-        chosen = [
-            dict(leaf.shown).get("value")
-            for leaf in read_screen(shown.text).leaves
-            if leaf.tag == "option"
-        ]
-        assert [place for place, value in enumerate(chosen) if value == "selected"] == [0, 2]
-    finally:
-        await environment.close()
-
-
-async def test_screens_tell_where_elements_are(tmp_path: Path) -> None:
-    browser = Chromium()
-    environment = MiniWoB(tmp_path, browser=browser, text="html", boxes=True)
-    plain = MiniWoB(tmp_path, browser=browser, text="html")
-    try:
-        shown = [
-            read_screen((await one.reset(await one.task("click-tab-2", 1))).text).text()
-            for one in (environment, plain)
-        ]
-    finally:
-        await environment.close()
-        await plain.close()
-        await browser.close()
-    assert ' pos="' in shown[0] and ' pos="' not in shown[1]
-    assert "data-wob" not in shown[0] and "Switch between the tabs" not in shown[0]

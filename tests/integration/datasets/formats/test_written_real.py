@@ -22,7 +22,7 @@ from prill.datasets.formats import (
     opentelemetry,
     playwright,
 )
-from prill.io.store import BadLine, list_screenshots, read_trajectories
+from prill.io.store import BadLine, iter_trajectories, list_screenshots
 from prill.types import Trajectory
 from tests.support.datasets.written.reading import WRITTEN, Row, rows
 from tests.support.paths import ROOT
@@ -107,7 +107,7 @@ def test_a_live_recording_of_browser_use_is_its_history(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     written("make_browser_use", out, str(tmp_path / "live"))
-    live = {run.id: run for run in read_trajectories(tmp_path / "live/trajectories.jsonl")}
+    live = {run.id: run for run in iter_trajectories(tmp_path / "live/trajectories.jsonl")}
     assert live.keys() == {"short", "long", "broken"}
     for name, run in live.items():
         (history,) = browser_use.load(out / f"{name}.json")

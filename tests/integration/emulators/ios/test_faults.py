@@ -20,13 +20,10 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.ios.environment import Ios
-from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
-from prill.temporary import TempFolder, abandoned, taken_over
-from prill.types import Action, Observation, Task
+from prill.types import Action, Task
 from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import Simulator, new_udid
-from tests.support.policies.replay import ReplayPolicy
 
 if importlib.util.find_spec("idb") is None:
     pytest.skip("fb-idb is not installed: pip install '.[ios]'", allow_module_level=True)
@@ -213,66 +210,6 @@ async def test_failed_start_ends_in_bounds(
     await begins_again(make_running(), simulators)
 
 
-async def test_slow_simulator_is_waited_for(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
-    simulators.faults(boot="slow:1", list="slow:0.2")
-    began = time.monotonic()
-    seen = await make_ios().reset(TASK)
-    assert seen.text is not None and OFF in seen.text
-    assert time.monotonic() - began > 1
-
-
-async def test_app_without_elements_has_a_picture(
-    make_running: Callable[..., Ios],
-    simulators: FakeSimulators,
-    companions: Callable[[], list[int]],
-) -> None:
-    phone = make_running()
-    first = await phone.reset(TASK)
-    [companion] = companions()
-    simulators.faults(accessibility_info=["error", "garbage"])
-    assert await phone.step(Action("wait")) == (Observation(screenshot=first.screenshot), False)
-    assert companions() == [companion]
-    with pytest.raises(EnvironmentFailedError, match="accessibility tree cannot be read"):
-        await phone.step(Action("wait"))
-
-
-async def test_timed_out_episode_is_on_record(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
-    script = (SWITCH, Action("stop"))
-    phone = make_ios()
-    for faults in ({"hid": "hang"}, {"start": "hang"}, {"clone": "hang"}):
-        simulators.faults(**faults)
-        played = await run_episode(ReplayPolicy(script), phone, TASK, id="one", timeout=1.5)
-        assert (played.error, played.metadata) == (
-            "the episode took more than 1.5 s",
-            {"date": played.metadata["date"], "ended_by": "error"},
-        )
-        simulators.faults()
-        again = await run_episode(ReplayPolicy(script), phone, TASK, id="two")
-        assert (again.error, again.metadata) == (
-            None,
-            {"date": again.metadata["date"], "ended_by": "agent"},
-        )
-
-
-async def test_undeletable_copy_goes_later(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators, temporary: Path
-) -> None:
-    phone = make_ios()
-    await phone.reset(TASK)
-    simulators.faults(delete="error")
-    with pytest.raises(
-        EnvironmentFailedError, match="--delete all: delete of all was told to fail"
-    ):
-        await phone.reset(TASK)
-    assert len(list(temporary.glob("prill-ios-*"))) == 1
-    await begins_again(phone, simulators)
-    assert len(list(temporary.glob("prill-ios-*/copies/*.sim"))) == 1
-
-
 KILLED = """
 import asyncio, sys, tempfile
 from pathlib import Path
@@ -315,52 +252,6 @@ async def test_killed_run_is_cleared_up(
     async with asyncio.timeout(SLACK):
         while len([pid for pid in companions() if pid != dead.pid]) > 1:
             await asyncio.sleep(0.1)
-
-
-async def test_undeletable_old_copy_is_told_of(
-    make_running: Callable[..., Ios],
-    simulators: FakeSimulators,
-    temporary: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    left = TempFolder("prill-ios-")
-    left.abandon()
-    (left.path / "copies").mkdir()
-    simulators.faults(delete="error")
-    phone = make_running()
-    await phone.reset(TASK)
-    assert f"what a killed run left in {left.path} stays there" in caplog.text
-    assert left.path.exists()
-    await phone.close()
-    await begins_again(phone, simulators)
-    assert not left.path.exists()
-
-
-async def test_close_is_safe_at_any_time(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]]
-) -> None:
-    phone = make_ios()
-    await phone.close()
-    await phone.reset(TASK)
-    await asyncio.gather(phone.close(), phone.close())
-    await phone.close()
-    assert companions() == []
-    await begins_again(phone, simulators)
-
-
-def test_folder_of_a_living_owner_stays(temporary: Path) -> None:
-    mine = TempFolder("prill-test-")
-    assert abandoned("prill-test-") == [mine.path]
-    with taken_over(mine.path) as taken:
-        assert not taken
-    mine.abandon()
-    with taken_over(mine.path) as taken, taken_over(mine.path) as by_two:
-        assert (taken, by_two) == (True, False)
-    assert not (temporary / "none").exists()
-    with taken_over(temporary / "none") as taken:
-        assert not taken
-    (mine.path / "lock").unlink()
-    mine.path.rmdir()
 
 
 def resources() -> Sequence[int]:

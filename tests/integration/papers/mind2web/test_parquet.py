@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prill.cli import main
-from prill.datasets.formats import recognise
 from prill.io.store import BadLine
 from prill.papers.mind2web.format import load
 from prill.papers.mind2web.pages.state import read_state
@@ -78,19 +75,6 @@ def test_rows_become_tasks_in_the_order_of_actions(tmp_path: Path) -> None:
     assert len(by_id["u"].steps) == 2 and by_id["u"].metadata["of_actions"] == 3
 
 
-def test_actions_before_are_those_of_the_task_not_of_the_rows(tmp_path: Path) -> None:
-    (turn,) = turns(write(tmp_path / "a.parquet", [row("t", 2)]))
-    assert list(read_state(turn.steps[0].observation.text).past) == REPRS[:2]
-
-
-def test_a_task_may_stand_in_two_files(tmp_path: Path) -> None:
-    write(tmp_path / "train-00000-of-00002-ab9.parquet", [row("t", 0), row("t", 1)])
-    write(tmp_path / "train-00001-of-00002-cd1.parquet", [row("t", 2)])
-    (turn,) = turns(tmp_path)
-    assert len(turn.steps) == 3
-    assert recognise(tmp_path) == ["mind2web"]
-
-
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
@@ -108,22 +92,3 @@ def test_a_broken_row_costs_its_task(
     bad, good = list(load(write(tmp_path / "a.parquet", [*rows, row("u", 0)])))
     assert isinstance(bad, BadLine) and re.search(problem, bad.message)
     assert isinstance(good, Trajectory) and good.id == "u"
-
-
-def test_other_parquet_is_refused_by_its_columns(tmp_path: Path) -> None:
-    (bad,) = load(write(tmp_path / "a.parquet", [{"annotation_id": "t", "html": ""}]))
-    assert isinstance(bad, BadLine)
-    assert "the columns confirmed_task, action_reprs" in bad.message
-    (tmp_path / "b.parquet").write_bytes(b"PAR1 nothing")
-    (bad,) = load(tmp_path / "b.parquet")
-    assert isinstance(bad, BadLine)
-
-
-def test_without_pyarrow_the_package_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write(tmp_path / "a.parquet", [row("t", 0)])
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    words = ["convert", "mind2web", str(path), "-o", str(tmp_path / "converted")]
-    assert main(words) == 2
-    assert "pip install pyarrow" in capsys.readouterr().err

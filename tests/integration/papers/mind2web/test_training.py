@@ -11,23 +11,19 @@ import os
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prill.config.registry import OptionError
-from prill.errors import UsageError
 from prill.io.store import write_trajectories
 from prill.models.local.model import LocalModel
-from prill.papers.mind2web.pages.ranking import CrossEncoder, rank_step
 from prill.papers.mind2web.pages.state import PageState, read_state, without_pages
-from prill.papers.mind2web.training import Draws, GoldTurns, PlannerRecipe
+from prill.papers.mind2web.training import GoldTurns
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.training.spec import TrainSpec, training_spec
-from prill.refine.training.train import check_training, train
+from prill.refine.training.train import train_rows as train
 from prill.testing.scripted import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.support.refine.launching import TRAINS, kill_training, train_on_two_processes
@@ -222,105 +218,6 @@ def test_planner_folder_answers_by_name(planner: Path, gold: Path) -> None:
     assert asyncio.run(answers()) == [answer for _, answer in asked]
 
 
-def test_ranker_folder_ranks_alike(ranker: Path, gold: Path) -> None:
-    one = asyncio.run(rank_step(GoldTurns(gold).turn(5), 1, CrossEncoder(ranker, batch=2)))
-    other = asyncio.run(rank_step(GoldTurns(gold).turn(5), 1, CrossEncoder(ranker)))
-    assert one.scores == pytest.approx(other.scores, abs=1e-4)
-    assert one.place == 0
-
-
-def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) -> None:
-    spec = planner_spec(t5, draws=3)
-    recipe = PlannerRecipe()
-    plan = recipe.plan(
-        spec, gold, tmp_path, lambda *_: None, teacher=Teacher(), taught=None, devices=None
-    )
-    rows = Draws(plan.learnt, 3, 2, 1, recipe.row(plan, Teacher()))
-    assert len(rows) == 48 * 3 * 2
-    drawn = [rows.draw(number) for number in range(288)]
-    first = drawn[:144]
-    assert sorted((one.step.turn, one.step.index, one.row) for one in first) == [
-        (turn, step, row) for turn in range(24) for step in range(2) for row in range(3)
-    ]
-    assert [one.step for one in first] != [one.step for one in drawn[144:]]
-    same = [number for number, one in enumerate(drawn) if one.step == drawn[0].step]
-    said = {plan.base.tokenizer.decode(rows[number]["input_ids"]) for number in same}
-    assert len(same) == 6
-    assert len(said) > 1
-    assert rows[same[0]] == rows[same[0]]
-
-
-def test_lost_steps_are_not_learnt_from(tmp_path: Path) -> None:
-    """The paper drops steps without a positive; they stay where later turns remember them."""
-    turn, later = turn_of(0), turn_of(1)
-    lost = replace(
-        turn, steps=(turn.steps[0], replace(turn.steps[1], action=Action("click", "c", target="")))
-    )
-    write_trajectories(tmp_path / "gold.jsonl", [lost, later])
-    turns = GoldTurns(tmp_path / "gold.jsonl")
-    assert [(step.turn, step.index) for step in turns.steps] == [
-        (0, 0),
-        (1, 0),
-        (1, 1),
-    ] and turns.without == 1
-    assert len(turns.whole_turn(1).task.earlier[0].steps) == 2
-
-
-def test_a_step_without_a_wrong_candidate_is_not_too_long(encoder: Path, tmp_path: Path) -> None:
-    """Rows of a ranker are cut, so none is left out for its length."""
-    turns = [turn_of(number) for number in range(4)]
-    step = turns[0].steps[0]
-    state = read_state(step.observation.text or "")
-    alone = replace(state, candidates=(step.action.target or "",)).text()
-    first = replace(step, observation=Observation(text=alone))
-    turns[0] = replace(turns[0], steps=(first, *turns[0].steps[1:]))
-    write_trajectories(tmp_path / "gold.jsonl", turns)
-    facts = check_training(
-        ranker_spec(encoder, held_out=0, max_length=8), tmp_path / "gold.jsonl", tmp_path
-    )
-    assert facts.overlong == 0
-    assert facts.learnt % 7 == 0, "seven of eight steps have a wrong candidate"
-
-
-def test_earlier_turns_have_their_pages(gold: Path) -> None:
-    turns = GoldTurns(gold)
-    assert [one.task.earlier[0].id for one in (turns.whole_turn(1), turns.whole_turn(23))] == [
-        "t0",
-        "t22",
-    ]
-    assert (
-        turns.whole_turn(1).task.earlier[0].steps[1].observation
-        == turns.turn(0).steps[1].observation
-    )
-    assert turns.turn(1).task.earlier[0].steps[1].observation.text is None
-
-
-def test_wrong_models_and_policies_are_named(
-    gold: Path, t5: Path, encoder: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(
-        OptionError, match="is a deberta-v2; a planner is an encoder with a decoder"
-    ):
-        check_training(planner_spec(encoder), gold, tmp_path, teacher=Teacher())
-    with pytest.raises(UsageError, match="policy is missing"):
-        check_training(planner_spec(t5), gold, tmp_path)
-    with pytest.raises(OptionError, match="a planner is trained in full"):
-        planner_spec(t5, method="lora")
-
-
-def test_broken_turns_name_their_line(gold: Path, tmp_path: Path) -> None:
-    good = gold.read_bytes().splitlines(keepends=True)[0]
-    broken = tmp_path / "broken.jsonl"
-    broken.write_bytes(
-        good + good.replace(b"Candidates:", b"Kandidaten:").replace(b'"t0"', b'"t9"')
-    )
-    with pytest.raises(
-        UsageError,
-        match=r"broken.jsonl:2: steps\[0\].observation.text: not the state of a recorded page",
-    ):
-        GoldTurns(broken)
-
-
 def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> None:
     import torch
 
@@ -330,7 +227,16 @@ def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> N
     spec = training_spec("small-ranker", trains="ranker", model=str(encoder), **settings)
     whole = train(spec, gold, tmp_path / "whole")
     folder = tmp_path / "killed"
-    kill_training("ranker", gold, folder, settings, "--preset", "small-ranker", "--model", encoder)
+    kill_training(
+        "ranker",
+        gold,
+        folder,
+        settings,
+        "--preset",
+        "small-ranker",
+        "--model",
+        encoder,
+    )
     steps: list[int] = []
     train(spec, gold, folder, progress=lambda now: steps.append(now.step))
     assert set(steps) <= {5, 6, 7, 8}
@@ -359,22 +265,6 @@ def test_a_stopped_planner_goes_on_alike(t5: Path, gold: Path, tmp_path: Path) -
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_divided_batches_learn_the_same(
-    encoder: Path, t5: Path, gold: Path, tmp_path: Path
-) -> None:
-    """Four parts of a batch, one after another, are worth what the batch is at once."""
-    few = {"steps": 3, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25}
-    for name, teacher, spec in (
-        ("ranker", None, ranker_spec(encoder, **few)),
-        ("planner", Teacher(), planner_spec(t5, **few)),
-    ):
-        whole = train(spec, gold, tmp_path / f"{name} at once", teacher=teacher)
-        parts = train(
-            replace(spec, micro_batch=4), gold, tmp_path / f"{name} in parts", teacher=teacher
-        )
-        assert losses(parts) == pytest.approx(losses(whole), rel=1e-3)
-
-
 @pytest.mark.skipif(
     "PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: half a minute of the processor each"
 )
@@ -383,13 +273,7 @@ def test_two_processes_learn_the_same(
     trains: str, encoder: Path, t5: Path, gold: Path, tmp_path: Path
 ) -> None:
     """Started by `accelerate launch` as on several GPUs: with the losses of one process."""
-    few = {
-        "steps": 3,
-        "batch": 8,
-        "checkpoint_every": 3,
-        "log_every": 1,
-        "held_out": 0.25,
-    }
+    few = {"steps": 3, "batch": 8, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in few.items()]
     of_ranker, teacher = trains == "ranker", make_policy("mindact", model=ScriptedModel([]))
     model, asked = (encoder, ()) if of_ranker else (t5, ("--policy", "mindact"))

@@ -8,14 +8,7 @@ import sys
 
 import pytest
 
-from prill.papers.synapse.sandbox import (
-    Block,
-    Call,
-    CodeFailedError,
-    first_block,
-    recorded_call,
-    run_block,
-)
+from prill.papers.synapse.sandbox import CodeFailedError, first_block, run_block
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the filter of system calls is that of Linux"
@@ -71,11 +64,6 @@ async def test_a_block_is_plain_python() -> None:
     ]
 
 
-async def test_calls_before_a_mistake_are_given() -> None:
-    found = await run_block('agent.press("enter")\nagent.click_xpath(link)')
-    assert found == Block((Call("press", "enter"),), "NameError: name 'link' is not defined")
-
-
 @pytest.mark.parametrize(
     ("block", "why"),
     [
@@ -112,30 +100,6 @@ async def test_what_is_not_allowed_ends_the_block(block: str, why: str) -> None:
 async def test_no_block_works_for_long(block: str, why: str) -> None:
     with pytest.raises(CodeFailedError, match=why):
         await run_block(block)
-
-
-def test_a_call_on_record_reads_back() -> None:
-    for text in ("plain", 'a "b"', "two\nlines", "a\tb", "back\\slash", "né\u2028é", "\x00"):
-        call = Call("type", text)
-        assert recorded_call(str(call)) == call
-    for text in (
-        "agent.type(x)",
-        "agent.open('x')",
-        "agent.type('a', 'b')",
-        "agent.type('a'); f()",
-        "click",
-        "agent.type(1)",
-    ):
-        assert recorded_call(text) is None
-
-
-async def test_f_strings_may_quote_their_values() -> None:
-    assert await written(
-        "x = 'ok'\nagent.click_xpath(f\"//a[.={x!r}]\")\nagent.type(f'{x!s:4s}.')"
-    ) == [
-        "agent.click_xpath(\"//a[.='ok']\")",
-        'agent.type("ok  .")',
-    ]
 
 
 def test_the_first_fenced_block_is_taken() -> None:

@@ -47,28 +47,17 @@ OURS = {
     "a pattern by place reaches all classes": Escape(
         READS.format("obs = str(reads('subclasses', object)()[0])"), "class pattern"
     ),
-    "a pattern by place reaches modules": Escape(
-        "import json\n" + READS.format("obs = str(reads('globals', json.loads)['JSONDecoder'])"),
-        "class pattern",
-    ),
     "a pattern by place inside another": Escape(
         "match [1]:\n    case [int(found)]:\n        obs = str(found)", "class pattern"
     ),
     "a class made of texts": Escape(
         "obs = str(type('A', (), {'x': 1}).x)", "takes 1 positional argument but 3"
     ),
-    "a class made of texts, by another name": Escape(
-        "make = [type][0]\nobs = str(make(*('A', (), dict(x=1))).x)",
-        "takes 1 positional argument but 3",
-    ),
     "a class made by the class of a class": Escape(
         "obs = str(type(int)('A', (), {}))", "type is for texts"
     ),
     "a class whose keys are hidden": Escape(
         "obs = str({'__match_args__': ('x',)})", "the text __match_args__ is not allowed"
-    ),
-    "a hidden key in bytes": Escape(
-        "obs = str({b'__globals__': 1})", "the text __globals__ is not allowed"
     ),
     "a body filled by a metaclass": Escape(
         "def fill(name, bases, body):\n    body['_' + '_match_args_' + '_'] = ('x',)\n    return "
@@ -77,38 +66,16 @@ OURS = {
         "type is for texts",
     ),
     "a function from its own type": Escape("obs = str(type(lambda: 0))", "type is for texts"),
-    "a method from the type of one": Escape(
-        "class A:\n    def f(self): return 1\nobs = str(type(A().f)(len, 'abc')())",
-        "type is for texts",
-    ),
-    "a namespace from the type of a module's copy": Escape(
-        "import math\nobs = str(type(math))", "type is for texts"
-    ),
     "an enumeration that reads a module": Escape(
         "import re\nseen = []\ntry:\n    re.RegexFlag._convert_('X', 'sys', seen.append)\nexcept "
         "TypeError:\n    pass\n"
         "obs = ' '.join(seen[:3] or [1])",
         "no attribute 'RegexFlag'",
     ),
-    "an enumeration by one of its members": Escape(
-        "import re\nseen = []\nkind = type(re.I)\ntry:\n    kind._convert_('X', 'sys', "
-        "seen.append)\n"
-        "except TypeError:\n    pass\nobs = ' '.join(seen[:3] or [1])",
-        "no attribute '_convert_'",
-    ),
     "a frame as a format reads it": Escape(
         "g = (i for i in [1])\nobs = '{0.gi_frame.f_globals}'.format(g)", "format is for"
     ),
-    "a frame in the width of a format": Escape(
-        "def f(): pass\nobs = '{0:{1.real}}'.format('x', 3)", "format is for"
-    ),
-    "an attribute behind an item in a format": Escape(
-        "obs = '{0[0].real}'.format([1])", "format is for"
-    ),
     "a name in other letters": Escape("obs = str(().__𝒸𝓁ass__)", "__class__ is not allowed"),
-    "a name in mathematical letters": Escape(
-        "g = (i for i in [1])\nobs = str(g.gi_𝒻rame)", "gi_frame is not allowed"
-    ),
     "where a generator stands": Escape(
         "def f():\n    yield from [1]\ng = f()\nnext(g)\nobs = str(g.gi_yieldfrom)",
         "gi_yieldfrom is not allowed",
@@ -116,19 +83,11 @@ OURS = {
     "a hidden keyword": Escape(
         "def f(**given): return given\nobs = str(f(__class__=1))", "__class__ is not allowed"
     ),
-    "a hidden keyword of a class": Escape(
-        "class A:\n    def __init_subclass__(cls, **given): pass\nclass B(A, __x=1): pass\nobs = "
-        "'x'",
-        "__init_subclass__",
-    ),
     "a template with fields of its own": Escape(
         "import string\nobs = str(string.Template('$x').substitute(x=1))", "no attribute 'Template'"
     ),
     "a text class that formats": Escape(
         "import collections\nobs = collections.UserString('{0.real}').format(1)", "format is for"
-    ),
-    "a decoder's inner parts": Escape(
-        "import json\nobs = str(json.JSONDecoder().scan_once)", "no attribute 'JSONDecoder'"
     ),
 }
 KNOWN = {
@@ -138,75 +97,27 @@ KNOWN = {
     "globals of a method": Escape(
         "class A:\n    def f(self): pass\nobs = str(A().f.__func__.__globals__)", "is not allowed"
     ),
-    "globals of a module's function": Escape(
-        "import re\nobs = str(re.compile.__globals__['enum'])", "__globals__ is not allowed"
-    ),
-    "builtins in globals": Escape(
-        "obs = str((lambda: 0).__globals__['__builtins__'])", "is not allowed"
-    ),
     "builtins by name": Escape("obs = str(__builtins__)", "__builtins__ is not allowed"),
-    "builtins are changed": Escape(
-        "__builtins__['x'] = 1\nobs = 'x'", "__builtins__ is not allowed"
-    ),
     "import by the hidden name": Escape("obs = str(__import__('os'))", "__import__ is not allowed"),
-    "a loader": Escape("obs = str(__loader__)", "__loader__ is not allowed"),
     "frame of a generator": Escape(
         "def f():\n    yield g.gi_frame.f_back\ng = f()\nobs = str(next(g).f_globals)",
         "is not allowed",
-    ),
-    "frame of a coroutine": Escape(
-        "async def f(): pass\nc = f()\nobs = str(c.cr_frame.f_globals)\nc.close()", "is not allowed"
-    ),
-    "frame of an asynchronous generator": Escape(
-        "async def f():\n    yield 1\nobs = str(f().ag_frame)", "ag_frame is not allowed"
     ),
     "frame of a traceback": Escape(
         "try:\n    1 / 0\nexcept Exception as e:\n    obs = "
         "str(e.__traceback__.tb_frame.f_globals)",
         "is not allowed",
     ),
-    "frame of an exception group": Escape(
-        "try:\n    1 / 0\nexcept* Exception as e:\n    obs = "
-        "str(e.exceptions[0].__traceback__.tb_next)",
-        "is not allowed",
-    ),
-    "the error before this one": Escape(
-        "try:\n    try:\n        1 / 0\n    finally:\n        [][0]\nexcept Exception as e:\n    "
-        "obs = str(e.__context__)",
-        "__context__ is not allowed",
-    ),
     "code of a function": Escape(
         "def f(): pass\nf.__code__ = f.__code__.replace(co_consts=())\nobs = 'x'", "is not allowed"
-    ),
-    "cells of a closure": Escape(
-        "def f():\n    x = 1\n    return lambda: x\nobs = str(f().__closure__[0].cell_contents)",
-        "is not allowed",
-    ),
-    "defaults of a function": Escape(
-        "def f(x=1): pass\nobs = str(f.__defaults__)", "__defaults__ is not allowed"
     ),
     "a pickle's way to make objects": Escape(
         "obs = str(().__reduce_ex__(2)[0])", "__reduce_ex__ is not allowed"
     ),
-    "an object's dictionary": Escape(
-        "class A: pass\nobs = str(A().__dict__)", "__dict__ is not allowed"
-    ),
     "a descriptor by hand": Escape("obs = str(str.upper.__get__('x')())", "__get__ is not allowed"),
-    "a descriptor with a getter of its own": Escape(
-        "class D:\n    def __get__(self, one, kind): return kind\nclass A:\n    x = D()\nobs = "
-        "str(A().x)",
-        "__get__ is not allowed",
-    ),
-    "an operator as a way in": Escape(
-        "class A:\n    def __class_getitem__(cls, item): return item\nobs = str(A[1])",
-        "__class_getitem__ is not allowed",
-    ),
     "what is called for a missing name": Escape(
         "class A:\n    def __getattr__(self, name): return name\nobs = A().x",
         "__getattr__ is not allowed",
-    ),
-    "what is called at the end of an object": Escape(
-        "class A:\n    def __del__(self): pass\nobs = 'x'", "__del__ is not allowed"
     ),
     "a pattern reads an attribute": Escape(
         "match ():\n    case object(__class__=found):\n        obs = str(found)",
@@ -214,13 +125,6 @@ KNOWN = {
     ),
     "a pattern takes the formatting": Escape(
         "match '{0._' + '_class__}':\n    case str(format=f):\n        obs = f('')", "format is for"
-    ),
-    "a text reads an attribute": Escape("obs = '{0.__class__}'.format('')", "format is for"),
-    "a text made of two reads an attribute": Escape(
-        "obs = ('{0._' + '_class__}').format('')", "format is for"
-    ),
-    "a text with names reads an attribute": Escape(
-        "obs = '{a.__class__}'.format_map({'a': ''})", "format is for"
     ),
     "formatting as a value": Escape(
         "obs = ''.join(map(str.format, ['{0.real}'], [1]))", "format is for"
@@ -230,15 +134,6 @@ KNOWN = {
         "no attribute 'Formatter'",
     ),
     "an f-string's expression": Escape("obs = f'{().__class__!r:>40}'", "__class__ is not allowed"),
-    "a name bound in a comprehension": Escape(
-        "obs = str([(__builtins__ := i) for i in [1]])", "__builtins__ is not allowed"
-    ),
-    "a name by the global statement": Escape(
-        "def f():\n    global __name\n    __name = 1\nf()\nobs = 'x'", "__name is not allowed"
-    ),
-    "an argument with two underscores": Escape(
-        "def f(__class__=1): return __class__\nobs = str(f())", "is not allowed"
-    ),
     "an error caught under a hidden name": Escape(
         "try:\n    1 / 0\nexcept Exception as __builtins__:\n    obs = 'x'",
         "__builtins__ is not allowed",
@@ -247,34 +142,13 @@ KNOWN = {
         "import functools\nf = functools.update_wrapper(lambda *given: 0, len)\nobs = str(f([]))",
         "no attribute 'update_wrapper'",
     ),
-    "a decorator that wraps": Escape(
-        "from functools import wraps\nobs = str(wraps(len))", "cannot import name 'wraps'"
-    ),
     "attributes by name": Escape("obs = getattr('', 'upper')()", "'getattr' is not defined"),
-    "attributes by an operator": Escape(
-        "import operator\nobs = str(operator.attrgetter('real')(1))", "import of operator"
-    ),
-    "a method by its name": Escape(
-        "from operator import methodcaller\nobs = methodcaller('upper')('x')", "import of operator"
-    ),
-    "names of the surroundings": Escape("obs = str(globals())", "'globals' is not defined"),
-    "an object's names": Escape("obs = str(vars(str))", "'vars' is not defined"),
     "a program made of text": Escape("exec('obs = str(1)')", "'exec' is not defined"),
-    "an expression made of text": Escape("obs = str(eval('1'))", "'eval' is not defined"),
-    "a compiled program": Escape("obs = str(compile('1', '', 'eval'))", "'compile' is not defined"),
     "a named tuple that is evaluated": Escape(
         "import collections\nobs = str(collections.namedtuple('A', 'x')(1))", "namedtuple"
     ),
     "all objects": Escape("import gc\nobs = str(len(gc.get_objects()))", "import of gc"),
-    "frames of the interpreter": Escape("import sys\nobs = str(sys._getframe())", "import of sys"),
-    "modules by another one": Escape(
-        "import json\nobs = str(json.decoder)", "no attribute 'decoder'"
-    ),
     "a submodule": Escape("import html.entities\nobs = 'x'", "import of html.entities"),
-    "a star import": Escape("from os import *\nobs = str(environ)", "import of os"),
-    "modules by importlib": Escape(
-        "from importlib import import_module\nobs = str(import_module('os'))", "import of importlib"
-    ),
     "the environment": Escape("import os\nobs = str(dict(os.environ))", "import of os"),
     "native code": Escape(
         "import ctypes\nobs = str(ctypes.CDLL(None))", "import of ctypes", kernel=True
@@ -286,33 +160,18 @@ KNOWN = {
         "import of _thread",
         kernel=True,
     ),
-    "a signal to others": Escape(
-        "import os\nos.kill(os.getppid(), 0)\nobs = 'x'", "import of os", kernel=True
-    ),
-    "a timer": Escape(
-        "import signal\nsignal.setitimer(signal.ITIMER_REAL, 1)\nobs = 'x'",
-        "import of signal",
-        kernel=True,
-    ),
     "a socket": Escape(
         "import socket\nsocket.socket()\nobs = 'x'", "import of socket", kernel=True
     ),
     "a file": Escape("obs = open('/etc/passwd').read()", "'open' is not defined", kernel=True),
-    "standard input": Escape("obs = open(0).read()", "'open' is not defined", kernel=True),
     "another descriptor": Escape(
         "import os\nobs = str(os.read(3, 1))", "import of os", kernel=True
     ),
     "its own memory": Escape(
         "obs = str(open('/proc/self/mem', 'rb').read(1))", "'open' is not defined", kernel=True
     ),
-    "its own environment": Escape(
-        "obs = open('/proc/self/environ').read()", "'open' is not defined", kernel=True
-    ),
     "memory that is run": Escape(
         "import mmap\nmmap.mmap(-1, 4096, prot=7)\nobs = 'x'", "import of mmap", kernel=True
-    ),
-    "memory in a file": Escape(
-        "import os\nobs = str(os.memfd_create('x'))", "import of os", kernel=True
     ),
     "its own limits": Escape(
         "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))\nobs = 'x'",

@@ -11,21 +11,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from prill.papers.synapse import jail
 from prill.papers.synapse.jail import MAX_CALLS, MAX_CHARS
-from prill.papers.synapse.sandbox import CodeFailedError, _calls, _places, _record, _text, run_code
+from prill.papers.synapse.sandbox import CodeFailedError, _calls, _record, run_code
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the filter of system calls is that of Linux"
 )
 NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
-# Reaches the real sys by an attribute of a module, if one is there: no name with two underscores is
-# needed for that.
-REACH = "import {module}\nsystem = {module}.enum.sys.modules\nobs = str(system['os'])"
 
 
 async def failure(code: str) -> str:
@@ -44,26 +40,6 @@ async def test_code_computes_from_the_page() -> None:
         "obs = ''.join(words.words) + re.search('<b>(.)', state).group(1) + task"
     )
     assert await run_code(parser, NAMES) == "a bbt"
-
-
-async def test_words_are_counted_as_models_do() -> None:
-    code = (
-        "import re\nfrom collections import Counter, defaultdict\nfound = re.findall('\\w', "
-        "state)\n"
-        "obs = str(Counter(found).most_common(1))"
-    )
-    assert await run_code(code, NAMES) == "[('b', 3)]"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [b"[" * 100_000, b'{"obs": "\\ud800"}', b'{"obs": 1}', b"[1]", b"\xff", b'{"obs": "x"', b""],
-)
-def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
-    """Code that got out of Python can write what it likes to the one pipe it has."""
-    for read in (_text, _calls, lambda record: _places(record, 9)):
-        with pytest.raises(CodeFailedError):
-            read(_record(answer, 0))
 
 
 @pytest.mark.parametrize(
@@ -85,41 +61,6 @@ def test_forged_calls_come_to_nothing(calls: list[object]) -> None:
         _calls(_record(json.dumps({"calls": calls}).encode(), 0))
 
 
-@pytest.mark.parametrize("places", [[9], [-1], [True], ["1"], [1.0], [[]], [1] * 1001])
-def test_forged_places_come_to_nothing(places: list[object]) -> None:
-    with pytest.raises(CodeFailedError):
-        _places(_record(json.dumps({"places": places}).encode(), 0), 9)
-
-
-@pytest.mark.parametrize(
-    ("code", "why"),
-    [
-        ("obs = open('/etc/passwd').read()", "open"),
-        ("import os\nobs = os.listdir('/')[0]", "import of os"),
-        ("import socket", "import of socket"),
-        ("from ctypes import CDLL", "import of ctypes"),
-        ("import importlib", "import of importlib"),
-        ("obs = str(().__class__.__base__.__subclasses__())", "not allowed"),
-        ("obs = str((i for i in [1]).gi_frame)", "not allowed"),
-        ("obs = str(eval('1'))", "eval"),
-        ("obs = str(getattr('', 'upper')())", "getattr"),
-        ("obs = ('{0._' + '_class__}').format(state)", "format is for"),
-        ("raise ValueError('no such element')", "no such element"),
-        ("def f(): return f()\nobs = f()", "RecursionError"),
-        ("x = 1", "sets no text"),
-        ("obs = 1", "sets no text"),
-        ("obs = '\\ud800'", "sets no text"),
-        ("obs =", "SyntaxError"),
-        (f"obs = '{'x' * 20_000}'", "20008 characters; 20000 are allowed"),
-        ("x = " + "-" * 15_000 + "1", "Error"),
-        (REACH.format(module="re"), "enum"),
-        (REACH.format(module="json"), "enum"),
-    ],
-)
-async def test_refused_code_comes_to_nothing(code: str, why: str) -> None:
-    assert why in await failure(code)
-
-
 async def test_a_long_result_is_refused() -> None:
     assert f"{MAX_CHARS} are allowed" in await failure(f"obs = 'x' * {MAX_CHARS + 1}")
     assert "more than" in await failure("obs = 'x' * 10**7")
@@ -133,13 +74,6 @@ async def test_an_endless_loop_is_ended() -> None:
 async def test_memory_has_an_end() -> None:
     assert "MemoryError" in await failure("x = 'a' * 10**10")
     assert await failure("x = []\nwhile True: x.append('a' * 10**6)")
-
-
-async def test_printing_a_gigabyte_does_nothing() -> None:
-    assert (
-        await run_code("x = 'x' * 10**6\nfor i in range(1000): print(x)\nobs = 'done'", NAMES)
-        == "done"
-    )
 
 
 async def test_it_has_no_descriptor_of_ours(tmp_path: Path) -> None:
@@ -274,47 +208,3 @@ async def test_a_machine_without_a_filter_runs_none(
     (tmp_path / "jail.py").write_text(text)
     monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
     assert "the kernel cannot sandbox it" in await failure("obs = state")
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("import sys\n", 'import sys\n\nsys.platform = "darwin"\n'),
-        ("import resource\n", "import resource\n\ndel resource.RLIMIT_AS\n"),
-        ("import sys\n", 'import sys\n\nsys.modules["ctypes"] = None\n'),
-        # as an emulated kernel that takes every filter
-        ("library.prctl(*arguments)", "library.abs(0)"),
-    ],
-)
-async def test_a_missing_lock_runs_none(
-    old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The process fails closed by itself, too: without the filter, or without one of the limits."""
-    text = Path(jail.__file__).read_text()
-    assert text.count(old) == 1
-    (tmp_path / "jail.py").write_text(text.replace(old, new))
-    monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
-    assert "the kernel cannot sandbox it" in await failure("obs = state")
-
-
-async def test_other_systems_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prill.papers.synapse.sandbox.sys", SimpleNamespace(platform="darwin"))
-    monkeypatch.setattr("prill.papers.synapse.sandbox.subprocess", None)
-    assert await failure("obs = state") == (
-        "generated code cannot be run on darwin, because only Linux can sandbox it"
-    )
-
-
-async def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No key of this process is there to be found: the code is handed what its process finds in the
-    environment.
-    """
-    text = (
-        Path(jail.__file__)
-        .read_text()
-        .replace('{**request["names"]', '{**request["names"], "found": str(dict(os.environ))')
-    )
-    (tmp_path / "jail.py").write_text(text)
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
-    assert "secret-key" not in await run_code("obs = found", NAMES)

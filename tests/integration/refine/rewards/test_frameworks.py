@@ -147,13 +147,13 @@ def services(well: MockServer) -> Iterator[str]:
     judge = [
         "--judge",
         "modular",
-        "--captioner",
+        "--judge.captioner",
         "text",
         "--model",
         "mock",
-        "--retries",
+        "--model.retries",
         "0",
-        "--base-url",
+        "--model.base-url",
     ]
     with (
         MockServer(garbage=1.0) as bad,

@@ -12,7 +12,7 @@ gymnasium = pytest.importorskip(
 )
 np = pytest.importorskip("numpy")
 
-from prill.errors import UsageError  # noqa: E402
+from prill.errors import NoEvidenceError, UsageError  # noqa: E402
 from prill.refine.rewards import Reward, RewardSpec, judge_episodes  # noqa: E402
 from prill.types import Action, EvaluatorInfo, Trajectory, Verdict  # noqa: E402
 
@@ -97,13 +97,23 @@ def test_episode_ends_with_the_judges_reward() -> None:
     assert len(judge.judged) == 2
 
 
-def test_unscored_episodes_keep_their_own_return() -> None:
+def test_unscored_episodes_raise_unless_their_own_return_is_asked_for() -> None:
     judge, env = wrapped()
+    env.reset()
+    env.step("a")
+    env.step("b")
+    with pytest.raises(NoEvidenceError, match="no reward"):
+        env.step("")
+    assert judge.judged[0].metadata["truncated"]
+    _, env = wrapped(unscored="own")
     env.reset()
     *_, last = (env.step(text) for text in ("a", "b", ""))
     assert (last[1], last[3]) == (0.75, True)
     assert (last[4]["judge"]["reward"], last[4]["judge"]["unscored"]) == (None, "no_evidence")
-    assert judge.judged[0].metadata["truncated"]
+    _, env = wrapped(replace=False)
+    env.reset()
+    *_, last = (env.step(text) for text in ("a", "b", ""))
+    assert (last[1], last[4]["judge"]["reward"]) == (0.25, None)
 
 
 def test_own_rewards_can_stay_as_they_are() -> None:

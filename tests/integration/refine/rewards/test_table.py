@@ -1,5 +1,6 @@
 """What each trainer sees in each case is what docs/how-to/rewards.md says."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -63,7 +64,7 @@ def served(reward: Reward, path: str, body: object) -> Any:
         pytest.importorskip(package)
     import httpx
 
-    from prill.service import make_service
+    from prill.refine.rewards.service import make_service
 
     async def ask() -> Any:
         transport = httpx.ASGITransport(make_service(reward).app)
@@ -137,6 +138,15 @@ def test_trainers_see_what_is_documented(
 ) -> None:
     reward = Reward(rewards[case].judge, RewardSpec(**POLICIES[policy]))
     assert seen(ADAPTERS[name], reward, trajectory_for(case)) == documented(policy)[name][case]
+
+
+@pytest.mark.parametrize("name", [*ADAPTERS, *FRAMEWORKS])
+@pytest.mark.parametrize("policy", ["abstain", "raise"])
+def test_no_failure_of_a_judge_becomes_a_number(name: str, policy: str) -> None:
+    """What is documented is what trainers see, by the tests of both kinds of adapters."""
+    for case in CASES[2:]:
+        told = documented(policy)[name][case]
+        assert told == "nan" or not re.search(r"(?<!status )\b\d", told), (case, told)
 
 
 def test_every_row_of_the_table_has_a_test() -> None:

@@ -1,11 +1,10 @@
 """Writes histories with browser-use itself: its agent, a real Chromium, our page and a scripted
 model.
 
-    python make_browser_use.py OUT CHROMIUM [FOLDER]
+    python make_browser_use.py OUT CHROMIUM
 
 OUT gets `short.json`, `long.json` and `broken.json`, written by `save_history`, and in
-`screenshots/` the screenshots of the long one. With FOLDER, `prill.record` records them there as
-they run, and the time that its callbacks take is printed.
+`screenshots/` the screenshots of the long one.
 """
 
 from __future__ import annotations
@@ -17,9 +16,6 @@ import re
 import shutil
 import sys
 import threading
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -102,27 +98,9 @@ def reply(thinking: str, *actions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def timed(callback: Callable[..., Any], taken: list[float]) -> Callable[..., Any]:
-    async def call(*given: Any) -> None:
-        start = time.perf_counter()
-        await callback(*given)
-        taken.append(time.perf_counter() - start)
-
-    return call
-
-
 async def record(
     out: Path, name: str, task: str, replies: list[Any], chromium: str, steps: int
 ) -> None:
-    taken: list[float] = []
-    callbacks: dict[str, Any] = {}
-    run = None
-    if len(sys.argv) > 3:
-        import prill
-
-        run = prill.record(sys.argv[3], task, id=name)
-        callbacks["register_new_step_callback"] = timed(run.on_step, taken)
-        callbacks["register_done_callback"] = timed(run.on_done, taken)
     profile = BrowserProfile(
         executable_path=chromium,
         headless=True,
@@ -140,16 +118,8 @@ async def record(
         use_judge=False,
         max_failures=1,
         calculate_cost=False,
-        **callbacks,
     )
-    with run or ExitStack():
-        start = time.perf_counter()
-        await agent.run(max_steps=steps)
-        if run is not None:
-            print(f"{name}: {time.perf_counter() - start:.2f} s, callbacks {sum(taken):.3f} s")
-            if name == "broken":  # browser-use calls it only when the agent says that it is done
-                await run.on_done(agent.history)
-            assert run.failures == 0
+    await agent.run(max_steps=steps)
     agent.save_history(out / f"{name}.json")
     shots = sorted(Path(agent.agent_directory).rglob("step_*.png"))
     if name == "long":

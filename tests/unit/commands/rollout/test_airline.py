@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from prill.episodes import rollout
 from prill.errors import UsageError
-from prill.runs.rollout import rollout
 from tests.support.commands.as_config import config
 
 

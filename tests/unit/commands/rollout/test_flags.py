@@ -1,20 +1,27 @@
-"""The short flags of `prill rollout` mean the same part with every policy, environment and
-model.
-"""
+"""The flags of `prill rollout` mean the same part with every policy, environment and model."""
 
 from __future__ import annotations
 
 import pytest
 
-from prill.cli import main
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
+from prill.episodes import RolloutConfig
 from prill.errors import UsageError
 from prill.policies.registry import POLICIES
-from prill.runs.rollout import RolloutConfig
 from tests.support.commands.as_config import config
 
-ENVIRONMENTS = ("miniwob", "web", "webarena", "airline", "browsergym", "mind2web", "android", "ios")
+ENVIRONMENTS = (
+    "miniwob",
+    "web",
+    "webarena",
+    "webarena-infinity",
+    "airline",
+    "browsergym",
+    "mind2web",
+    "android",
+    "ios",
+)
 OF = {
     "environment": {
         *(
@@ -32,13 +39,13 @@ OF = {
         ),
         *("recordings", "device", "avd", "snapshot", "backend", "simulator", "restore", "swipe_up"),
     },
-    "policy": {"max_tokens", "generation"},
-    "model": {"base_url", "timeout", "retries", "patience"},
+    "policy": {"max_tokens", "generation", "swipe_up", "device"},
+    "model": {"base_url", "timeout", "retries"},
 }
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_short_flags_mean_one_part(environment: str) -> None:
+def test_only_the_environments_flags_stand_alone(environment: str) -> None:
     for policy in POLICIES.entries:
         for model in ("m", "local:dir"):
             argv = [environment, "--policy", policy, "--model", model]
@@ -49,7 +56,8 @@ def test_short_flags_mean_one_part(environment: str) -> None:
                 paths = {flag.path for flag in derived.flags.values()}
                 for name in names:
                     if (part, name) in paths:
-                        flag = f"--{name.replace('_', '-')}"
+                        prefix = "" if part == "environment" else f"{part}."
+                        flag = f"--{prefix}{name.replace('_', '-')}"
                         (meant,) = (one.path for one in derived.flags.values() if flag in one.names)
                         assert meant == (part, name), (argv, flag, meant)
 
@@ -58,28 +66,17 @@ def test_what_the_policy_does_not_have_is_not_the_environments() -> None:
     """A cut of the page's text must not be set by a limit of replies that was meant for the
     policy.
     """
-    with pytest.raises(UsageError, match="--max-tokens: policy 'replay' has no such option"):
+    with pytest.raises(UsageError, match="write --environment.max-tokens$"):
         config(
             "web",
             "--goal",
             "x",
             "--policy",
             "replay",
-            "--replay",
+            "--policy.trajectories",
             "a.jsonl",
             "--max-tokens",
             "9",
             "-o",
             "out",
         )
-
-
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_help_of_an_environment_is_a_page(
-    environment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["rollout", environment, "--help"])
-    shown = capsys.readouterr().out.splitlines()
-    assert len(shown) < 60
-    assert sum(line.strip().startswith("prill rollout") for line in shown[:8]) == 3

@@ -4,21 +4,21 @@ policy really draws with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from prill.runs.rollout import RolloutSession, session
+from prill.episodes import RolloutSession, session
 from tests.support.commands.as_config import config
 
 
 async def made(*words: str) -> RolloutSession:
     """What the words ask to be played, as it is made before anything is."""
-    model = () if "scripted" in words else ("--model", "m", "--base-url", "http://127.0.0.1:1")
+    model = (
+        () if "scripted" in words else ("--model", "m", "--model.base-url", "http://127.0.0.1:1")
+    )
     asked = config("miniwob", "--tasks", "click-link", "--policy", *words, *model, "-o", "out")
-    async with session(asked, "out") as whole:
+    async with session(asked.spec, "out", policy=asked.policy) as whole:
         return whole
 
 
@@ -38,20 +38,3 @@ async def test_a_policy_says_what_it_reads(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert (await made(*words)).setting.fingerprint["text"] == text
-
-
-@pytest.mark.parametrize(
-    ("words", "temperature"),
-    [
-        (("step",), 0.3),
-        (("step", "--temperature", "0"), 0.0),
-        (("react",), 0.0),
-        (("react", "--temperature", "1"), 1.0),
-    ],
-)
-async def test_the_temperature_that_is_used_is_kept(
-    words: tuple[str, ...], temperature: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    fingerprint: Mapping[str, Any] = (await made(*words)).plan.fingerprint
-    assert fingerprint["temperature"] == temperature

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from prill.datasets.webarena_tasks import SITES
 from prill.emulators.settings import Playing, Setting
 from prill.emulators.shop import shop_configs
-from prill.emulators.webarena.tasks import SITES
 from prill.errors import UsageError
 from tests.support.commands.as_config import config
 
@@ -24,7 +23,7 @@ def _no_sites(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def setting(folder: Path, *words: str | Path) -> Setting[Any]:
-    asked = config("webarena", "-o", str(folder / "out"), *map(str, words))
+    asked = config("webarena", "-o", str(folder / "out"), *map(str, words)).spec
     return asked.place.setting(Playing(images=folder / "out" / "images", workers=asked.workers))
 
 
@@ -54,21 +53,6 @@ def test_contradictions_are_refused(tmp_path: Path, words: tuple[str, ...], prob
         setting(tmp_path, *words)
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"geolocation": {"lat": 40.4}}, "task 1001: its geolocation has no latitude"),
-        ({"storage_state": "cookies.txt", "sites": []}, r"storage_state 'cookies\.txt'"),
-        ({"storage_state": "./.auth/wikipedia_state.json", "sites": []}, "export WIKIPEDIA="),
-    ],
-)
-def test_unplayable_task_file_is_refused(
-    tmp_path: Path, changes: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(UsageError, match=problem):
-        setting(tmp_path, "--configs", written(tmp_path, **changes), "--tasks", "1001")
-
-
 def test_workers_with_reset_share_no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each task has its sites for itself, those of its login too; what was changed there is known
     to all workers.
@@ -95,30 +79,3 @@ def test_missing_variables_named_together(tmp_path: Path) -> None:
         str(caught.value).count(f"export {site}=")
         for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB")
     ] == [1] * 4
-
-
-def test_absent_oracle_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "webarena_verified", None)
-    monkeypatch.setenv("SHOPPING", "http://shop.test")
-    with pytest.raises(UsageError, match="pip install webarena-verified"):
-        setting(tmp_path, "--configs", written(tmp_path), "--tasks", "1001", "--oracle", "verified")
-
-
-async def test_browsergym_variables_fill_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WA_SHOPPING", "http://10.0.0.5:7770/")
-    made = setting(tmp_path, "--configs", written(tmp_path), "--tasks", "1001")
-    task = await made.task(made.environments[0], "1001", 0)
-    shop = "http://onestopmarket.com"
-    assert task.start_url == f"{shop}/alder-desk-lamp.html |AND| {shop}/dune-table-lamp.html"
-    await made.close()
-
-
-async def test_other_oracle_is_another_setting(tmp_path: Path) -> None:
-    settings = []
-    for oracle in ("paper", "fixed", "paper"):
-        made = setting(tmp_path, "--shop", "--tasks", "1001", "--oracle", oracle)
-        settings.append((made.fingerprint, made.contents))
-        await made.close()
-    assert settings[0] == settings[2] != settings[1]

@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from prill.cli import main
 from prill.datasets.formats.agent_eval_refine import detect_platform, load, load_labels
-from prill.errors import UsageError
-from prill.evaluators.labels import get_template
-from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Trajectory
 
 
@@ -92,21 +88,6 @@ def test_labels_oracle_told_from_people(tmp_path: Path) -> None:
     ]
 
 
-def test_labels_unknown_annotation_placed(tmp_path: Path) -> None:
-    root = folder(tmp_path / "web", [])
-    judgements(
-        root, "x", judged("1", "ann", "Success"), judged("2", "ann", "perhaps"), {"task_uid": []}
-    )
-    good, *bad = sorted(load_labels(root), key=lambda item: isinstance(item, BadLine))
-    assert isinstance(good, LabelRecord)
-    assert [
-        item.message.split(": ")[0].rpartition("/")[2] for item in bad if isinstance(item, BadLine)
-    ] == [
-        "x.jsonl:2",
-        "x.jsonl:3",
-    ]
-
-
 def test_bare_ids_read_from_the_tree(tmp_path: Path) -> None:
     row = record(7, "click [4]", "type [5] [tea] [1]", "stop []")
     for step in row["steps"]:
@@ -116,34 +97,6 @@ def test_bare_ids_read_from_the_tree(tmp_path: Path) -> None:
         ("[4] link 'Cart'", None),
         ("[5] textbox 'Search'", "tea"),
     ]
-
-
-def test_captions_may_be_missing(tmp_path: Path) -> None:
-    root = folder(
-        tmp_path / "web",
-        [record(7, "click [1] where [1] is [1] link 'Cart'", "stop [done]", response="done")],
-    )
-    trajectory = only(root)
-    assert [o.caption for o in trajectory.observations] == [None, None]
-    assert (trajectory.id, trajectory.answer, trajectory.task.platform) == ("7", "done", "web")
-    assert trajectory.steps[0].observation.screenshot == str(
-        (root / "images" / "7_0.png").resolve()
-    )
-
-
-def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
-    root = folder(tmp_path / "web", [record("a", "scroll [down]", "stop []")])
-    (root / "captions").mkdir()
-    for name, texts in (("ours", {"a_0": "A shop"}), ("theirs", {"a_1": "A basket"})):
-        (root / "captions" / f"{name}.json").write_text(json.dumps(texts), encoding="utf-8")
-    first = only(root)
-    assert ([o.caption for o in first.observations], first.metadata["captions"]) == (
-        ["A shop", None],
-        "ours",
-    )
-    assert [o.caption for o in only(root, captions="theirs").observations] == [None, "A basket"]
-    with pytest.raises(UsageError, match=r"x.json not found; expected one of ours, theirs"):
-        list(load(root, captions="x"))
 
 
 @pytest.mark.parametrize(
@@ -157,24 +110,6 @@ def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
 )
 def test_platform_from_deepest_folder(tmp_path: Path, path: str, platform: str) -> None:
     assert detect_platform(tmp_path / path) == platform
-
-
-def test_platform_meta_json_before_path(tmp_path: Path) -> None:
-    assert detect_platform(folder(tmp_path / "web", [], platform="android")) == "android"
-    assert detect_platform(folder(tmp_path / "web2", [], domain="ios")) == "ios"
-
-
-@pytest.mark.parametrize(
-    ("path", "problem"), [("runs", "contains no platform"), ("web_and_ios", "matches web and ios")]
-)
-def test_platform_unknown_is_one_error(tmp_path: Path, path: str, problem: str) -> None:
-    with pytest.raises(UsageError, match=rf"{problem}; write the platform to .*meta\.json"):
-        list(load(folder(tmp_path / path, [record("1", "stop []")])))
-
-
-def test_platform_of_no_such_name_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'symbian' is not one of web, android"):
-        list(load(folder(tmp_path / "x", [], platform="symbian")))
 
 
 def test_actions_of_each_platform(tmp_path: Path) -> None:
@@ -220,21 +155,6 @@ def test_actions_of_each_platform(tmp_path: Path) -> None:
     ]
 
 
-def test_point_off_screen_costs_only_itself(tmp_path: Path) -> None:
-    action_text = "Action Type: DualPoint, Touch Point: (0.5, 1.2), Lift Point: (0.5, 0.2)"
-    trajectory = only(folder(tmp_path / "android", [record(1, action_text, key="action")]))
-    assert trajectory.task.id == "", (
-        "a uid is of a run: two agents' runs of one goal are of one task"
-    )
-    action = trajectory.steps[0].action
-    assert (action.kind, action.point, action.end_point, action.text) == (
-        "swipe",
-        None,
-        (0.5, 0.2),
-        action_text,
-    )
-
-
 def test_reference_answers_stay_out(tmp_path: Path) -> None:
     config = {
         "task_id": 24,
@@ -255,13 +175,6 @@ def test_reference_answers_stay_out(tmp_path: Path) -> None:
     assert "SECRET" not in repr(trajectory)
 
 
-@pytest.mark.parametrize("number", [0, "7b"])
-def test_template_is_kept_as_it_is_written(tmp_path: Path, number: object) -> None:
-    config = {"task_id": 24, "sites": ["shopping"], "intent_template_id": number}
-    trajectory = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config})]))
-    assert get_template(trajectory) == f"shopping/template {number}"
-
-
 def test_harness_stop_is_no_answer(tmp_path: Path) -> None:
     trajectory = only(
         folder(
@@ -272,31 +185,6 @@ def test_harness_stop_is_no_answer(tmp_path: Path) -> None:
         None,
         "Early stop: Reach max steps 30",
     )
-
-
-def test_broken_record_costs_itself(tmp_path: Path) -> None:
-    leaving = record("2", "stop []")
-    leaving["steps"][0]["img"] = "../../secret.png"
-    root = folder(
-        tmp_path / "web", [record("1", "stop []"), {"uid": "x"}, leaving, record("3", "stop []")]
-    )
-    items = list(load(root))
-    assert [
-        item.id if isinstance(item, Trajectory) else item.place.rpartition("/")[2] for item in items
-    ] == [
-        "1",
-        "trajectory_log.json[1]",
-        "trajectory_log.json[2]",
-        "3",
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"uid": 1}'])
-def test_log_that_is_no_list_is_one_error(tmp_path: Path, text: str) -> None:
-    root = folder(tmp_path / "web", [])
-    (root / "trajectory_log.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match="trajectory_log.json: "):
-        list(load(root))
 
 
 def test_reflexion_trials_and_labels(tmp_path: Path) -> None:
@@ -324,37 +212,4 @@ def test_reflexion_trials_and_labels(tmp_path: Path) -> None:
         (label.id, label.success)
         for label in load_labels(tmp_path)
         if isinstance(label, LabelRecord)
-    ] == [
-        ("24_0", False),
-        ("24_10", True),
-    ]
-
-
-def test_broken_trial_costs_itself(tmp_path: Path) -> None:
-    (tmp_path / "records" / "1_0.json").mkdir(parents=True)
-    (tmp_path / "records" / "2_0.json").write_text(
-        json.dumps(record("2", "stop []")), encoding="utf-8"
-    )
-    broken, good = load(tmp_path)
-    assert isinstance(broken, BadLine)
-    assert "1_0.json: cannot be read" in broken.message
-    assert good.id == "2_0"
-
-
-def test_trial_without_steps_is_read(tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir()
-    for name, actions in (("1_0", ()), ("2_0", ("stop []",))):
-        text = json.dumps({**record(name[0], *actions), "captions": ["A shop", "A basket"]})
-        (tmp_path / "records" / f"{name}.json").write_text(text, encoding="utf-8")
-    empty, good = (item for item in load(tmp_path) if isinstance(item, Trajectory))
-    assert (empty.id, empty.steps, empty.final) == ("1_0", (), None)
-    assert [state.caption for state in good.observations] == ["A basket"]
-
-
-def test_command_converts_a_folder(tmp_path: Path) -> None:
-    root = folder(tmp_path / "web", [record("1", "stop []")])
-    (root / "images").mkdir()
-    (root / "images" / "1_0.png").write_bytes(b"a picture")
-    judgements(root, "x", judged("1", "ann", "Success"))
-    assert main(["convert", "agent-eval-refine", str(root), "-o", str(tmp_path / "out")]) == 0
-    assert "Success" not in (tmp_path / "out" / "trajectories.jsonl").read_text(encoding="utf-8")
+    ] == [("24_0", False), ("24_10", True)]

@@ -20,11 +20,8 @@ from typing import Any
 
 import pytest
 
-from prill.cli import main
 from prill.datasets.formats.agentlab import load, load_labels
-from prill.datasets.reading.safe_pickle import StandIn, fields, load_pickle
-from prill.errors import InputError
-from prill.io.store import BadLine, read_trajectories
+from prill.datasets.reading.safe_pickle import StandIn, load_pickle
 from prill.types import LabelRecord, Trajectory
 
 
@@ -184,28 +181,6 @@ def test_bids_read_from_the_state(
     ]
 
 
-def test_date_from_folder_name(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
-    run(
-        tmp_path
-        / "2024-10-26_05-28-49_study"
-        / "2024-10-26_05-30-00_GenericAgent-x_on_webarena.24_0",
-        None,
-    )
-    run(tmp_path / "2024-10-26_05-28-49_study" / "own", None)
-    run(tmp_path / "other", None)
-    vanish(foreign)
-    dates = [item.metadata.get("date") for item in load(tmp_path) if isinstance(item, Trajectory)]
-    assert dates == ["2024-10-26T05:30:00", "2024-10-26T05:28:49", None]
-
-
-def test_goal_from_first_observation(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
-    run(tmp_path, "click('4')")
-    vanish(foreign)
-    (trajectory,) = load(tmp_path)
-    assert isinstance(trajectory, Trajectory)
-    assert (trajectory.task.goal, trajectory.id) == ("Buy tea", tmp_path.name)
-
-
 def test_label_undecided_after_env_error(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
     run(tmp_path / "a", "click('4')")
     run(tmp_path / "b", "click('4')", cum_reward=0)
@@ -275,41 +250,6 @@ def test_hostile_pickle_runs_nothing(tmp_path: Path, number: int) -> None:
     assert not mark.exists()
 
 
-def test_hostile_step_costs_its_run(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
-    run(tmp_path / "good", "click('4')")
-    bad = run(tmp_path / "bad", "click('4')", "click('5')")
-    (bad / "step_1.pkl.gz").write_bytes(gzip.compress(b"cos\nsystem\nS'x'\nb."))
-    packed(run(tmp_path / "evil", "click('4')") / "step_0.pkl.gz", Evil(tmp_path / "executed"))
-    vanish(foreign)
-    problems = {
-        item.place.rpartition("/")[2] for item in load(tmp_path) if isinstance(item, BadLine)
-    }
-    assert problems == {"bad", "evil"}
-    assert not (tmp_path / "executed").exists()
-
-
-BROKEN = [
-    b"",
-    b"no pickle",
-    b"\x80\x04",
-    b"(" * 5000,
-    b"cos\nsystem\nS'x'\nb.",
-    b"cos\nsystem\nNs.",
-    b"\x82\x01.",
-    b"Pid\n.",
-    b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
-    b"\x80\x04\x95\x01",
-    b"\x80\x04\x96\xff\xff\xff\xff\xff\xff\xff\x7f",
-]
-
-
-@pytest.mark.parametrize("data", BROKEN)
-def test_broken_pickles_are_one_error(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "x.pkl").write_bytes(data)
-    with pytest.raises(InputError, match=r"x.pkl: not a readable pickle"):
-        load_pickle(tmp_path / "x.pkl")
-
-
 def test_pickle_cannot_demand_memory(tmp_path: Path) -> None:
     """The normal reader makes room for as many objects as the number says: 512 MiB here, 64 GiB
     with a larger one.
@@ -321,49 +261,3 @@ def test_pickle_cannot_demand_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
-
-
-def test_lone_surrogates_do_not_cost_the_run(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
-    run(tmp_path / "in", "fill('4', '\\ud83d\\ude00')", "noop() # \ud800")
-    vanish(foreign)
-    assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(trajectory, Trajectory)
-    assert [(s.action.value, s.action.text[-1]) for s in trajectory.steps] == [
-        ("\N{GRINNING FACE}", ")"),
-        (None, "\ufffd"),
-    ]
-
-
-def test_cut_archive_is_an_error(tmp_path: Path) -> None:
-    packed(tmp_path / "x.pkl.gz", list(range(1000)))
-    whole = (tmp_path / "x.pkl.gz").read_bytes()
-    for broken in (whole[:-9], whole[:30] + b"\xff\xff" + whole[32:]):
-        (tmp_path / "x.pkl.gz").write_bytes(broken)
-        with pytest.raises(InputError, match="cannot be read"):
-            load_pickle(tmp_path / "x.pkl.gz")
-
-
-def test_stand_in_keeps_items_and_attributes(tmp_path: Path) -> None:
-    (tmp_path / "x.pkl").write_bytes(pickle.dumps(collections.defaultdict(list, a=1)))
-    assert fields(load_pickle(tmp_path / "x.pkl")) == {"a": 1}
-    assert fields("text") == {}
-
-
-def test_missing_parts_are_named(
-    tmp_path: Path, foreign: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(tmp_path / "in" / "good", "click('4')")
-    (run(tmp_path / "in" / "gap", "click('4')", "click('5')", None) / "step_1.pkl.gz").unlink()
-    run(tmp_path / "in" / "none", "x")
-    (tmp_path / "in" / "none" / "step_0.pkl.gz").unlink()
-    (run(tmp_path / "in" / "summary", "click('4')") / "summary_info.json").write_text(
-        "{", encoding="utf-8"
-    )
-    vanish(foreign)
-    assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
-    messages = capsys.readouterr().err
-    assert "gap: step_1.pkl.gz is missing" in messages
-    assert "none: no step was recorded" in messages
-    assert "summary_info.json: " in messages
-    assert "1 trajectories" in messages

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import InputError, UsageError
-from prill.evaluators.meta.annotators import annotator_agreement, exact_agreement, fleiss_kappa
-from prill.io.store import BadLine
+from prill.evaluators.agreement.annotators import annotator_agreement, exact_agreement, fleiss_kappa
 from prill.types import LabelRecord
 from tests.support.datasets.annotations import load_grades, load_labels
 
@@ -36,32 +34,6 @@ def test_labels_only_full_marks_succeed(table: Callable[..., Path]) -> None:
     assert load_grades(path) == {"0": {"Ann": 1.0, "Ben": 0.5, "Cy": 0.0}}
 
 
-def test_missing_grade_is_no_label(table: Callable[..., Path]) -> None:
-    path = table("7,1,,,,1,,1")
-    assert [label.annotator for label in load_labels(path) if isinstance(label, LabelRecord)] == [
-        "Ann",
-        "Cy",
-    ]
-    assert load_grades(path) == {"7": {"Ann": 1.0, "Cy": 1.0}}
-
-
-def test_unknown_grade_named_with_line(table: Callable[..., Path]) -> None:
-    path = table("0,2,,1,,1,,1", "1,1,,1,,1,,1")
-    bad, *good = load_labels(path)
-    assert isinstance(bad, BadLine)
-    assert bad.message == f"{path}:2: grade '2' is not one of 0, 0.5 and 1"
-    assert len(good) == 3
-    with pytest.raises(InputError, match=r"human\.csv:2"):
-        load_grades(path)
-
-
-def test_another_table_is_refused(table: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected a table with Task ID"):
-        list(load_labels(table(header="id,success")))
-    with pytest.raises(UsageError, match="No such file"):
-        list(load_labels(tmp_path / "absent.csv"))
-
-
 @pytest.mark.labelled
 def test_exact_agreement_444_of_812_tasks(real: Callable[[str], Path]) -> None:
     grades = load_grades(real("annotations") / "agentoccam_webarena_human.csv")
@@ -71,12 +43,7 @@ def test_exact_agreement_444_of_812_tasks(real: Callable[[str], Path]) -> None:
         {len(by_person) for by_person in items},
         min(grades, key=int),
         max(grades, key=int),
-    ) == (
-        812,
-        {3},
-        "0",
-        "811",
-    )
+    ) == (812, {3}, "0", "811")
     share = exact_agreement(items)
     assert share == 444 / 812  # 54.68 %; quoted as 54.6, cut off
     assert share == pytest.approx(0.546, abs=1e-3)

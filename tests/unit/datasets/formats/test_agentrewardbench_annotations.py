@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
-from prill.errors import UsageError
-from prill.evaluators.meta.annotators import annotator_agreement
+from prill.evaluators.agreement.annotators import annotator_agreement
 from prill.io.store import BadLine
 from prill.types import LabelRecord
 from tests.support.datasets.annotations import load_annotations
@@ -36,12 +34,6 @@ def test_line_becomes_label_of_its_run(tmp_path: Path) -> None:
     assert third.message.startswith(f"{path}:4: ")
 
 
-def test_another_table_refused_with_reason(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("annotator_name,benchmark\n")
-    with pytest.raises(UsageError, match="no column task_id, model_name, trajectory_success"):
-        list(load_annotations(tmp_path / "a.csv"))
-
-
 @pytest.mark.labelled
 def test_real_agreement_of_two_people(real: Callable[[str], Path]) -> None:
     labels = [
@@ -58,13 +50,3 @@ def test_real_agreement_of_two_people(real: Callable[[str], Path]) -> None:
         result.pairs,
     ) == (954, 882, 72, 72)
     assert (round(result.raw, 3), result.kappa) == (0.847, pytest.approx(0.67, abs=5e-3))
-
-
-@pytest.mark.labelled
-def test_real_runs_all_have_annotations(real: Callable[[str], Path]) -> None:
-    annotated = {
-        label.id for label in load_annotations(real("annotations") / "arb_annotations.csv")
-    }
-    runs = {label.id for label in webjudge_runs.load_labels(real("arb_webjudge"))}
-    assert len(runs) == 619
-    assert runs <= annotated

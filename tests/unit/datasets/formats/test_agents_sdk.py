@@ -4,15 +4,8 @@ tests/support/datasets/written/make_agents_sdk.py.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import pytest
-
-from prill.datasets.formats.agents_sdk import load, recognise
-from prill.datasets.reading.sources import Source
-from prill.io.store import BadLine
-from tests.support.datasets.written.reading import WRITTEN, Row, all_read, one, rows
+from prill.datasets.formats.agents_sdk import load
+from tests.support.datasets.written.reading import WRITTEN, Row, one, rows
 
 FILES = WRITTEN / "agents_sdk"
 LONG: list[Row] = [
@@ -60,47 +53,3 @@ def test_responses_leave_their_functions() -> None:
     """Their spans hold neither the goal nor what was said."""
     run = one(load(FILES / "responses.jsonl"))
     assert (rows(run), run.task.goal, run.answer) == (LONG[:3], "", None)
-
-
-def test_responses_are_read_where_they_are_kept(tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in (FILES / "responses.jsonl").read_text().splitlines()]
-    held = next(
-        line["span_data"] for line in lines if line.get("span_data", {}).get("type") == "response"
-    )
-    held["input"] = "Buy green tea"
-    call = {"type": "function_call", "call_id": "c", "name": "click", "arguments": '{"x": 1}'}
-    held["response"] = {"output": [call], "model": "scripted-1"}
-    (tmp_path / "a.json").write_text(json.dumps(lines))
-    run = one(load(tmp_path))
-    assert (run.task.goal, run.steps[0].action.kind, run.agent) == (
-        "Buy green tea",
-        "click",
-        "Shopper (scripted-1)",
-    )
-
-
-def test_traces_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "all.jsonl").write_bytes(
-        b"".join(path.read_bytes() for path in sorted(FILES.iterdir()))
-    )
-    (tmp_path / "other.jsonl").write_text('{"object": "trace"}\n')
-    assert len(all_read(load(tmp_path))) == 4
-    assert all(recognise(Source(path)) for path in FILES.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('{"object": "trace.span", "trace_id": "t", "span_data": {"type": 3}}', "span_data.type"),
-        (
-            '{"object": "trace.span", "trace_id": "t", "span_data": {"type": "agent"}}',
-            "contains no model call",
-        ),
-        ('{"object": "trace.span", "tra', "truncated"),
-    ],
-)
-def test_a_broken_line_costs_itself(line: str, problem: str, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text((FILES / "short.jsonl").read_text() + line + "\n")
-    items = list(load(tmp_path))
-    (bad,) = (item for item in items if isinstance(item, BadLine))
-    assert problem in bad.problem and len(items) == 2

@@ -12,14 +12,11 @@ from typing import Any
 
 import pytest
 
-from prill.cli import main
-from prill.datasets.formats.aitw import AitwStep, load, read_steps
-from prill.datasets.reading.tfrecord import masked_crc, parse_example, read_records
-from prill.errors import InputError, UsageError
+from prill.datasets.formats.aitw import load
+from prill.datasets.reading.tfrecord import masked_crc, parse_example
 from prill.io.store import BadLine
 from prill.types import Trajectory
 
-BOXES = "image/ui_annotations_positions"
 PIXELS = bytes(range(24))  # 2 rows of 4 red-green-blue pixels
 
 
@@ -132,14 +129,6 @@ def test_features_of_three_kinds_are_read(packed: bool) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x0a\xff", b"\x0b", b"\x0a\x05abc", b"\x80" * 12, b"\x0a\x04\x0a\x02\x0a\x05"]
-)
-def test_other_bytes_are_no_example(data: bytes) -> None:
-    with pytest.raises(InputError, match="not a tf.train.Example"):
-        parse_example(data)
-
-
 @pytest.mark.parametrize("packing", [gzip.compress, bytes], ids=["gzip", "plain"])
 def test_tfrecord_episode_has_points_in_x_y(tmp_path: Path, packing: Any) -> None:
     image = {"image/encoded": PIXELS, "image/height": 2, "image/width": 4, "image/channels": 3}
@@ -160,13 +149,7 @@ def test_tfrecord_episode_has_points_in_x_y(tmp_path: Path, packing: Any) -> Non
         trajectory.task.platform,
         trajectory.task.site,
         trajectory.agent,
-    ) == (
-        "",
-        "Goal of e",
-        "android",
-        "google_apps",
-        "human",
-    )
+    ) == ("", "Goal of e", "android", "google_apps", "human")
     assert [
         (s.action.kind, s.action.point, s.action.end_point, s.action.value)
         for s in trajectory.steps
@@ -197,31 +180,6 @@ def test_lift_is_a_tap_near_and_a_swipe_far(tmp_path: Path) -> None:
     (trajectory,) = load(tmp_path / "x.json")
     assert isinstance(trajectory, Trajectory)
     assert [s.action.kind for s in trajectory.steps] == ["click", "swipe"]
-
-
-def test_steps_are_records_for_matching(tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text(
-        json.dumps(step("e", 0, 9)) + "\n" + json.dumps(step("e", 1, 9, 5)) + "\n", encoding="utf-8"
-    )
-    tap, back = read_steps(tmp_path / "x.jsonl")
-    assert isinstance(tap, AitwStep)
-    assert isinstance(back, AitwStep)
-    assert (tap.touch, tap.lift, tap.action_type, tap.elements[0].box) == (
-        (0.25, 0.75),
-        (0.25, 0.75),
-        4,
-        (0.5, 0.25, 0.25, 0.5),
-    )
-    assert (back.touch, back.lift, back.action_type) == (None, None, 5)
-
-
-def test_interleaved_steps_make_episodes(tmp_path: Path) -> None:
-    rows = [step("a", 1, 2), step("b", 0, 1), step("a", 0, 2)]
-    (tmp_path / "x.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-    )
-    items = list(load(tmp_path))
-    assert ids(items) == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -255,49 +213,6 @@ def test_json_shapes_give_equal_episodes(tmp_path: Path, wrap: Any, indent: int 
     assert str(trajectory.steps[0].observation.text).startswith('TEXT "Buy" at (0.50, 0.62)')
 
 
-def test_cut_episode_keeps_its_full_length(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(
-        json.dumps([step("e", 0, 9), step("e", 1, 9)]), encoding="utf-8"
-    )
-    (trajectory,) = load(tmp_path / "x.json")
-    assert isinstance(trajectory, Trajectory)
-    assert (len(trajectory.steps), trajectory.metadata["episode_length"]) == (2, 9)
-
-
-def test_bad_steps_break_only_their_episode(tmp_path: Path) -> None:
-    rows = [
-        *(step("gap", i, 3) for i in (0, 2)),
-        *(step("twice", i, 3) for i in (0, 0)),
-        step("late", 0, 1),
-        step("late", 0, 1),
-        step("picture", 0, 1, **{"image/encoded": base64.b64encode(b"none").decode()}),
-        step("huge", 10**15, 2),
-        step("boxes", 0, 1, **{"image/ui_annotations_text": ["one"]}),
-        step("point", 0, 1, **{"results/yx_touch": [0.5]}),
-        step("type", 0, 1, **{"results/action_type": "tap"}),
-        {"episode_id": "goal"},
-        7,
-        step("good", 0, 1),
-    ]
-    (tmp_path / "x.json").write_text(json.dumps(rows), encoding="utf-8")
-    item_ids = ids(list(load(tmp_path / "x.json")))
-    assert [item for item in item_ids if not item.startswith("bad")] == ["late", "good"]
-    problems = " | ".join(item_ids)
-    for words in (
-        "episode gap: step 1 is missing",
-        "episode twice: step 0 comes twice",
-        "episode late: step 0 comes after all steps",
-        "episode picture: step 0: image/encoded has 4 bytes",
-        "episode huge: step 0 is missing",
-        "x.json[8]: 8 numbers for boxes, 1 texts and 2 types do not match",
-        "x.json[9]: results/yx_touch has 1 numbers, expected 2",
-        "x.json[10]: results/action_type contains a value that is not a number",
-        "x.json[11]: results/action_type has 0 numbers",
-        "x.json[12]: expected a JSON object, got int",
-    ):
-        assert words in problems
-
-
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
@@ -315,55 +230,3 @@ def test_damage_costs_what_comes_after_it(tmp_path: Path, damage: Any, problem: 
     item_ids = ids(list(load(tmp_path / "x")))
     assert item_ids[0] == "a"
     assert problem in item_ids[-1]
-
-
-def test_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
-    noise = [
-        example(step(f"e{i}", 0, 1, current_activity=f"{i * 7919 % 10007}")) for i in range(400)
-    ]
-    data = bytearray(gzip.compress(tfrecord(*noise)))
-    data[len(data) // 2 : len(data) // 2 + 8] = b"\xff" * 8
-    (tmp_path / "x").write_bytes(data)
-    item_ids = ids(list(load(tmp_path / "x")))
-    assert item_ids[0] == "e0"
-    assert item_ids[-1].startswith("bad: ")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]],
-    ids=["mark", "mark and a little"],
-)
-def test_archive_cut_at_start_is_a_bad_line(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "x.json.gz").write_bytes(data)
-    (tmp_path / "y.json").write_text(json.dumps([step("good", 0, 1)]), encoding="utf-8")
-    broken, good = load(tmp_path)
-    assert isinstance(broken, BadLine)
-    assert good.id == "good"
-
-
-def test_record_of_absurd_length_is_not_read() -> None:
-    length = struct.pack("<Q", 2**60)
-    data = length + struct.pack("<I", masked_crc(length))
-    with pytest.raises(InputError, match="record 1: 1152921504606846976 bytes, more"):
-        list(read_records(BytesIO(data), "x"))
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing here at all", encoding="utf-8")
-    with pytest.raises(UsageError, match="neither TFRecord nor JSON"):
-        list(load(tmp_path / "notes.txt"))
-    with pytest.raises(UsageError, match="this folder contains no TFRecord or JSON file"):
-        list(load(tmp_path))
-
-
-def test_convert_copies_temporary_pictures(tmp_path: Path) -> None:
-    image = {"image/encoded": PIXELS, "image/height": 2, "image/width": 4, "image/channels": 3}
-    (tmp_path / "in").mkdir()
-    shard = tfrecord(*(example(step(f"e{i}", 0, 1, **image)) for i in range(3)))
-    (tmp_path / "in" / "single-0").write_bytes(gzip.compress(shard))
-    assert main(["convert", "aitw", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    lines = (tmp_path / "out" / "trajectories.jsonl").read_text(encoding="utf-8").splitlines()
-    shots = [json.loads(line)["steps"][0]["observation"]["screenshot"] for line in lines]
-    assert len(set(shots)) == 1
-    assert (tmp_path / "out" / shots[0]).read_bytes().startswith(b"\x89PNG")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from prill.datasets.formats.androidworld import load, load_labels
-from prill.types import Action, LabelRecord, Trajectory
+from prill.types import LabelRecord, Trajectory
 
 Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
 SWITCH = {"t": 'Wi-Fi "5 GHz"', "cls": "Switch", "b": [0, 1200, 1080, 1200], "chk": True}
@@ -62,20 +62,8 @@ def test_elements_become_lines_with_places(recording: Recording) -> None:
         trajectory.steps[0].action.kind,
         trajectory.steps[0].action.target,
         trajectory.steps[0].action.point,
-    ) == (
-        "click",
-        "4",
-        None,
-    )
+    ) == ("click", "4", None)
     assert trajectory.steps[0].thought == "it is off {now}"
-
-
-def test_boxes_beyond_screen_enlarge_it(recording: Recording) -> None:
-    wide = {**SWITCH, "b": [0, 0, 2160, 2400]}
-    (trajectory,) = load(recording([row(steps=[], final_ui=[SWITCH, wide])], []))
-    assert trajectory.final is not None
-    assert trajectory.final.text is not None
-    assert trajectory.final.text.splitlines()[0].endswith("at (0.25, 0.50)")
 
 
 @pytest.mark.parametrize(
@@ -106,18 +94,6 @@ def test_answer_is_the_last_thing_said(recording: Recording) -> None:
         'on."}',
     )
     assert (trajectory.steps[0].action.is_final, trajectory.answer) == (True, "It is on.")
-
-
-def test_ending_without_words_no_answer(recording: Recording) -> None:
-    assert (
-        acted(recording, 'Action: {"action_type": "status", "goal_status": "complete"}').answer
-        is None
-    )
-
-
-@pytest.mark.parametrize("text", ["no idea", "Action: tap here", '{"action_type"'])
-def test_unknown_command_is_kept(recording: Recording, text: str) -> None:
-    assert acted(recording, text).steps[0].action == Action("other", text.removeprefix("Action: "))
 
 
 def test_success_is_a_reward_of_exactly_one(recording: Recording) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image
 
-from prill.cli import main
 from prill.datasets.formats.atif import load
-from prill.errors import UsageError
-from prill.io.store import BadLine, read_trajectories
 from prill.types import Trajectory
 
 
@@ -102,30 +97,8 @@ def test_document_becomes_a_trajectory(tmp_path: Path) -> None:
     assert trajectory.metadata == {"prompt_tokens": 30, "completion_tokens": 2, "cost_usd": 0.5}
 
 
-def test_date_of_first_step_in_utc(tmp_path: Path) -> None:
-    steps = [
-        {
-            "step_id": 1,
-            "timestamp": "2026-01-01T12:00:00.5+01:00",
-            "source": "user",
-            "message": "Go",
-        },
-        {"step_id": 2, "timestamp": "2026-01-01T12:00:09Z", "source": "agent", "message": "Done."},
-    ]
-    assert (
-        one(write(tmp_path / "a.json", document(steps=steps))).metadata["date"]
-        == "2026-01-01T11:00:00Z"
-    )
-
-
 def test_notes_of_the_writer_stay_out(tmp_path: Path) -> None:
     assert "reward" not in repr(one(write(tmp_path / "t.json", document())))
-
-
-def test_stated_totals_go_before_sums(tmp_path: Path) -> None:
-    totals = {"total_prompt_tokens": 99, "total_cost_usd": 0.0}
-    trajectory = one(write(tmp_path / "t.json", document(final_metrics=totals)))
-    assert trajectory.metadata == {"prompt_tokens": 99, "completion_tokens": 2, "cost_usd": 0.0}
 
 
 def test_places_become_fractions_of_screen(tmp_path: Path) -> None:
@@ -147,70 +120,3 @@ def test_places_become_fractions_of_screen(tmp_path: Path) -> None:
         one(write(tmp_path / "b.json", document(agent=unknown, steps=steps))).steps[0].action.point
         is None
     )
-
-
-def test_folder_passes_other_files_over(tmp_path: Path) -> None:
-    write(tmp_path / "run1" / "trajectory.json", document())
-    write(tmp_path / "run2" / "trajectory.json", document())
-    write(tmp_path / "run3" / "trajectory.json", document(session_id=None, trajectory_id="own"))
-    write(tmp_path / "run1" / "result.json", {"reward": 1.0})
-    write(tmp_path / "run4" / "trajectory.json", document(session_id=None))
-    items = list(load(tmp_path))
-    assert [item.id for item in items] == ["s1", "s1#2", "own", "run4/trajectory"]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ('{"schema_version": "ATIF-v1.6", "agent": {"na', "truncated"),
-        (
-            document(steps=[{"step_id": 1, "source": "robot", "message": "x"}]),
-            r"steps\[0\]\.source",
-        ),
-        (document(steps=[{"step_id": 1, "source": "agent", "message": "x"}]), "no goal"),
-        (document(schema_version="ATIF-v1.6 reward", agent="x"), r"\$\.agent"),
-        (
-            document(
-                steps=[
-                    {
-                        "source": "user",
-                        "message": [{"type": "image", "source": {"path": "../../../../etc/hosts"}}],
-                    },
-                ]
-            ),
-            "leaves the folder",
-        ),
-    ],
-)
-def test_broken_document_named_others_read(tmp_path: Path, content: Any, problem: str) -> None:
-    write(tmp_path / "a.json", content)
-    write(tmp_path / "b.json", document())
-    bad, good = load(tmp_path)
-    assert isinstance(bad, BadLine)
-    assert bad.message.startswith(str(tmp_path / "a.json"))
-    assert re.search(problem, bad.problem)
-    assert good.id == "s1"
-
-
-def test_other_format_is_a_broken_record(tmp_path: Path) -> None:
-    (bad,) = load(write(tmp_path / "a.json", document(schema_version="other")))
-    assert isinstance(bad, BadLine)
-    assert "expected ATIF" in bad.problem
-
-
-def test_no_documents_are_an_error(tmp_path: Path) -> None:
-    write(tmp_path / "a.json", {"reward": 1})
-    for source in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UsageError):
-            list(load(source))
-
-
-def test_converted_folder_stands_alone(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "t.json", document())
-    assert main(["convert", "atif", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(trajectory, Trajectory)
-    assert (tmp_path / "out" / "images") == Path(
-        str(trajectory.steps[1].observation.screenshot)
-    ).parent
-    assert not (tmp_path / "out" / "labels.jsonl").exists()

@@ -238,21 +238,6 @@ def test_end_with_a_result_is_the_answer(type_: str, tmp_path: Path) -> None:
     assert run.final is not None and str(run.final.screenshot).endswith("screenshot_ep1.webp")
 
 
-def test_end_by_text_is_the_answer(tmp_path: Path) -> None:
-    run = written(tmp_path, step(0, action("done", text="In the text."), final=True))
-    assert run.answer == "In the text."
-
-
-def test_end_without_an_action_is_the_answer(tmp_path: Path) -> None:
-    run = written(
-        tmp_path,
-        step(0, action("click", **CLICK)),
-        step(1, None, text="The tea costs $3.", final=True),
-    )
-    assert (run.answer, run.steps[-1].action.kind) == ("The tea costs $3.", "stop")
-    assert run.final is not None and run.final.text is None and run.final.screenshot is not None
-
-
 def test_run_has_goal_start_platform_and_agent(tmp_path: Path) -> None:
     run = written(
         tmp_path, step(0, action("click", **CLICK), message="Analysis: a shop\nPlan: click")
@@ -265,18 +250,3 @@ def test_run_has_goal_start_platform_and_agent(tmp_path: Path) -> None:
     )
     assert run.steps[1].thought == "Analysis: a shop\nPlan: click"
     assert run.steps[0].action.value == "https://shop.example"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"type": 3},
-        {"type": "click", "x": "a", "y": None},
-        {"type": "zoom", "zoom_region": [1, 1, 1, 1]},
-        {"type": ""},
-        {},
-    ],
-)
-def test_odd_arguments_cost_no_run(arguments: dict[str, Any], tmp_path: Path) -> None:
-    made = read(tmp_path, {**action("click"), "type": None, **arguments})
-    assert made.point is None

@@ -118,14 +118,6 @@ def test_ios_places_are_thousandths(tmp_path: Path) -> None:
     assert Path(run.final.screenshot or "").name == "1706434050.573745-6.jpg"
 
 
-def test_ios_command_in_points_agrees(tmp_path: Path) -> None:
-    """A translation without a place: the command's points are of 390 by 844, and cut off to whole
-    ones.
-    """
-    (run,) = trajectories(authors.ios(tmp_path / "ios", [("Open it", [("", "tap", TAP)])]))
-    assert run.steps[0].action.point == pytest.approx((0.851, 0.52), abs=0.003)
-
-
 def test_ios_unreadable_reply_is_no_claim(tmp_path: Path) -> None:
     (run,) = trajectories(
         authors.ios(tmp_path / "ios", [("Open it", [("dance", "Invalid action", "end")])])
@@ -219,7 +211,7 @@ def test_web_folder_to_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "2 trajectories, 2 labels" in capsys.readouterr().err
     runs, verdicts = str(ours / "trajectories.jsonl"), str(ours / "v.jsonl")
     with Endpoint(lambda text: VERDICT) as endpoint:
-        words = ["--judge", "modular", "--captioner", "given", *endpoint.words]
+        words = ["--judge", "modular", "--judge.captioner", "given", *endpoint.words]
         assert main(["score", runs, "-o", verdicts, *words]) == 0
     assert all("# Page 1" in turn and "SKIP" not in turn for turn in endpoint.turns)
     capsys.readouterr()
@@ -228,30 +220,6 @@ def test_web_folder_to_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     found = json.loads(capsys.readouterr().out)
     assert (found["source"], found["confusion"]) == ("oracle", {"tp": 1, "fp": 1, "tn": 0, "fn": 0})
-
-
-def test_ios_folder_to_training_rows(tmp_path: Path) -> None:
-    theirs, ours = (
-        authors.ios(tmp_path / "ios80-cogagent-v0", [("Open Settings", IOS_STEPS)]),
-        tmp_path / "ours",
-    )
-    assert main(["convert", "agent-eval-refine", str(theirs), "-o", str(ours)]) == 0
-    runs, verdicts = str(ours / "trajectories.jsonl"), str(ours / "v.jsonl")
-    assert main(["score", runs, "-o", verdicts, "--judge", "always-success"]) == 0
-    words = ["--policy", "cogagent", "--policy.generation", "18b"]
-    assert main(["filter", runs, "--verdicts", verdicts, "-o", str(tmp_path / "rows"), *words]) == 0
-    answers = [
-        row["completion"][0]["content"][0]["text"].rpartition("\n")[2]
-        for row in lines(tmp_path / "rows/sft.jsonl")
-    ]
-    assert answers == [
-        "Grounded Operation: tap [[851,520]]",
-        "Grounded Operation: swipe left",
-        "Grounded Operation: press home",
-        'Grounded Operation: type "rain boots"',
-        "Grounded Operation: tap [[250,300]]",
-        "Grounded Operation: task complete",
-    ]
 
 
 def test_captioner_pairs_become_rows(tmp_path: Path) -> None:
@@ -297,11 +265,3 @@ def test_folder_of_pictures_is_read(tmp_path: Path) -> None:
     runs = [item for item in screenshots.load(tmp_path) if isinstance(item, Trajectory)]
     assert [run.id for run in runs] == ["a.png", "b/1.PNG", "b/2.jpg"]
     assert [run.final.caption for run in runs if run.final] == [None, None, None]
-
-
-def test_picture_of_an_impossible_name_is_none(tmp_path: Path) -> None:
-    root = authors.ios(tmp_path / "ios", [("Open it", IOS_STEPS[-1:])])
-    log = json.loads((root / "trajectory_log.json").read_text())
-    log[0]["steps"][-1]["other"]["next_observation"] = "images/" + "é" * 400
-    (root / "trajectory_log.json").write_text(json.dumps(log))
-    assert trajectories(root)[0].final is None

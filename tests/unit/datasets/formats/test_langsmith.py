@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from prill.datasets.formats.langsmith import load, load_labels, recognise
-from prill.datasets.reading.sources import Source
-from prill.io.store import BadLine, encode
+from prill.datasets.formats.langsmith import load, load_labels
+from prill.io.store import encode
 from prill.types import LabelRecord
 from tests.support.datasets.written.reading import WRITTEN, Row, one, rows
 
@@ -144,21 +143,3 @@ def test_feedback_is_labels_only(tmp_path: Path) -> None:
         ("t", "Right", False, "VERDICT"),
         ("t", "Helpful", True, "score 0.75"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("record", "problem"),
-    [
-        ({"id": 3, "run_type": "llm", "inputs": {}}, r"$.id"),
-        ({"id": "x", "run_type": "chain", "inputs": {}}, "contains no model call"),
-    ],
-)
-def test_a_broken_record_costs_itself(record: Any, problem: str, tmp_path: Path) -> None:
-    good = llm({"messages": [["human", "Go"]]}, {"output": {"type": "ai", "content": "Done."}})
-    items = list(load(written(tmp_path, good, record)))
-    (bad,) = (item for item in items if isinstance(item, BadLine))
-    assert problem in bad.problem and len(items) == 2
-
-
-def test_files_are_recognised() -> None:
-    assert all(recognise(Source(path)) for path in FILES.iterdir())

@@ -17,8 +17,7 @@ from prill.io.store import BadLine
 from prill.types import Trajectory
 from tests.support.datasets.written.reading import WRITTEN, Row, rows
 
-from .test_openai_batch import CALL, write
-from .test_openai_responses import only, picture
+from .test_openai_responses import only, picture, write
 
 
 def types() -> Any:
@@ -211,14 +210,6 @@ def test_logs_of_the_tool_runner_are_read(name: str, tmp_path: Path) -> None:
     assert first.observation.text == "did screenshot" and first.observation.screenshot
 
 
-def test_short_and_broken_logs_of_the_tool_runner(tmp_path: Path) -> None:
-    assert rows(only(load(WRITTEN / "anthropic/short.jsonl"))) == [
-        ("answer", "There is no tea.", None, None)
-    ]
-    broken = only(load(WRITTEN / "anthropic/broken.jsonl", images=tmp_path))
-    assert (rows(broken), broken.answer, broken.error) == (RUNNER[:3], None, "no reply is left")
-
-
 def test_threads_in_turn_and_requests_sent_again(tmp_path: Path) -> None:
     def turn(said: str, id: str, after: str | None, text: str | None) -> dict[str, Any]:
         thread = {"type": "continue", "previous_message_id": after} if after else {"type": "create"}
@@ -348,41 +339,6 @@ def test_requests_that_repeat_the_conversation_are_one_run(tmp_path: Path) -> No
     assert recognise(path) == ["messages"]
 
 
-def test_chat_completions_are_read(tmp_path: Path) -> None:
-    messages = [
-        USER,
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "a", "content": "Shop"},
-    ]
-    record = {
-        "id": "x7",
-        "messages": messages,
-        "response": {"choices": [{"message": {"role": "assistant", "content": "Done."}}]},
-    }
-    trajectory = only(load(write(tmp_path / "log.jsonl", record)))
-    assert (trajectory.id, done(trajectory)[0][:2], trajectory.answer) == (
-        "x7",
-        ("goto", "http://shop"),
-        "Done.",
-    )
-
-
-def test_a_picture_that_was_taken_out_is_named(tmp_path: Path) -> None:
-    """As WebVoyager's `interact_messages.json` has it."""
-    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,{b64_img}"}}
-    run = [
-        {"role": "user", "content": [{"type": "text", "text": "Buy tea"}, shown]},
-        {"role": "assistant", "content": "Done."},
-    ]
-    path = tmp_path / "interact_messages.json"
-    path.write_text(json.dumps(run))
-    trajectory = only(load(path))
-    assert (
-        trajectory.task.goal == "Buy tea\n[picture]"
-        and not trajectory.steps[0].observation.screenshot
-    )
-
-
 def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
     """A run is there before the next line is read; a broken line costs itself."""
     path = tmp_path / "runs.jsonl"
@@ -399,22 +355,3 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
     *_, bad, last = items
     assert isinstance(bad, BadLine) and bad.place == f"{path}:2004"
     assert isinstance(last, Trajectory) and last.id == "last"
-
-
-@pytest.mark.parametrize(
-    ("message", "problem"),
-    [
-        ({"role": "user", "content": 5}, "invalid message"),
-        (result("a", {"type": "image", "path": "../secret.png"}), "leaves the folder"),
-        (result("a", {"type": "image", "source": {"type": "base64", "data": "%"}}), "is damaged"),
-    ],
-)
-def test_a_broken_run_is_no_end(message: dict[str, Any], problem: str, tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "runs.jsonl",
-        {"id": "a", "messages": [USER]},
-        {"id": "b", "messages": [USER, message]},
-    )
-    good, bad = load(path)
-    assert isinstance(good, Trajectory) and good.id == "a"
-    assert isinstance(bad, BadLine) and problem in bad.problem and bad.place == f"{path}:2"

@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.cli import main
 from prill.datasets.formats.online_mind2web import load, load_labels, parse_action
-from prill.errors import UsageError
-from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Point, Trajectory
 
 
@@ -46,25 +43,6 @@ def one(source: Path) -> Trajectory:
     return trajectory
 
 
-def test_picture_linked_elsewhere_costs_run(tmp_path: Path) -> None:
-    (tmp_path / "private.png").write_bytes(b"a picture of something else")
-    source = folder(tmp_path / "in", "SeeAct", result(), shots=1)
-    (source / "SeeAct" / "t1" / "trajectory" / "1_full.png").symlink_to(tmp_path / "private.png")
-    (trajectory,) = load(source)
-    assert isinstance(trajectory, BadLine)
-    assert "leaves the folder" in trajectory.message
-
-
-def test_damaged_archive_costs_only_itself(tmp_path: Path) -> None:
-    damaged = gzip.compress(json.dumps([result(str(i)) for i in range(300)]).encode())
-    (tmp_path / "x.json.gz").write_bytes(damaged[:40] + b"\xff" * 9 + damaged[49:])
-    (tmp_path / "y.json").write_text(json.dumps([result()]))
-    first, second = load(tmp_path)
-    assert isinstance(first, BadLine)
-    assert "cannot be read" in first.message
-    assert second.id == "y/t1"
-
-
 def test_folder_becomes_a_trajectory(tmp_path: Path) -> None:
     trajectory = one(folder(tmp_path, "SeeAct", result(), shots=3))
     assert (trajectory.id, trajectory.task.id, trajectory.task.goal, trajectory.agent) == (
@@ -80,19 +58,9 @@ def test_folder_becomes_a_trajectory(tmp_path: Path) -> None:
     )
     assert [
         (s.action.kind, s.action.target, s.action.value, s.thought) for s in trajectory.steps
-    ] == [
-        ("click", "<button> Search", None, "I search"),
-        ("type", "<input> Query", "tea", None),
-    ]
+    ] == [("click", "<button> Search", None, "I search"), ("type", "<input> Query", "tea", None)]
     names = [Path(str(o.screenshot)).name for o in trajectory.observations]
     assert names == ["0_full_screenshot.png", "1_full_screenshot.png", "2_full_screenshot.png"]
-
-
-def test_pictures_in_order_of_numbers(tmp_path: Path) -> None:
-    trajectory = one(folder(tmp_path, "a", result(action_history=["Press X"] * 11), shots=12))
-    assert [
-        int(Path(str(o.screenshot)).name.split("_")[0]) for o in trajectory.observations
-    ] == list(range(12))
 
 
 @pytest.mark.parametrize(
@@ -209,68 +177,6 @@ def test_labels_of_people_join_by_agent(tmp_path: Path) -> None:
     assert list(load_labels(tmp_path)) == expected
     assert list(load_labels(tmp_path / "SeeAct")) == expected
     assert {item.id for item in load(tmp_path)} == {label.id for label in expected}
-
-
-def test_labels_of_other_agents_not_guessed(tmp_path: Path) -> None:
-    folder(tmp_path, "mine", result())
-    (tmp_path / "human_label.json").write_text('[{"task_id": "t1", "SeeAct_human_label": "1"}]')
-    (bad,) = load_labels(tmp_path)
-    assert isinstance(bad, BadLine)
-    assert "labels of SeeAct, but the runs are of mine" in bad.problem
-    assert list(load_labels(tmp_path / "mine")) == []
-
-
-def test_labels_unknown_value_is_named(tmp_path: Path) -> None:
-    folder(tmp_path, "a", result())
-    (tmp_path / "human_label.json").write_text(
-        '[{"task_id": "t1", "a_human_label": "7"}, {"task_id": "t2", "a_human_label": 1}]'
-    )
-    bad, good = load_labels(tmp_path)
-    assert isinstance(bad, BadLine)
-    assert "human_label.json[0]" in bad.message
-    assert good == LabelRecord(id="a/t2", success=True)
-
-
-@pytest.mark.parametrize(
-    ("bad", "problem"),
-    [
-        ('{"task_id": "t1", "ta', "truncated"),
-        ({"task": "x"}, "task_id"),
-        (result(task=""), "no task"),
-        (result(action_history=[5]), "action_history[0]"),
-    ],
-)
-def test_broken_record_named_others_read(tmp_path: Path, bad: Any, problem: str) -> None:
-    folder(tmp_path, "a", bad)
-    folder(tmp_path, "a", result("t2"), id="t2")
-    first, second = load(tmp_path)
-    assert isinstance(first, BadLine)
-    assert "t1/result.json: " in first.message
-    assert problem in first.problem
-    assert second.id == "a/t2"
-
-
-def test_no_results_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "human_label.json").write_text("[]")
-    for source in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UsageError):
-            list(load(source))
-
-
-def test_converted_folder_stands_alone(tmp_path: Path) -> None:
-    folder(tmp_path / "in", "SeeAct", result(), shots=3)
-    (tmp_path / "in" / "human_label.json").write_text(
-        '[{"task_id": "t1", "SeeAct_human_label": "1"}]'
-    )
-    assert (
-        main(["convert", "online-mind2web", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    )
-    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(trajectory, Trajectory)
-    assert all(Path(str(o.screenshot)).is_file() for o in trajectory.observations)
-    assert [
-        (label.id, label.success) for label in read_labels(tmp_path / "out" / "labels.jsonl")
-    ] == [(trajectory.id, True)]
 
 
 @pytest.mark.labelled

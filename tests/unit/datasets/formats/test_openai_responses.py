@@ -14,13 +14,15 @@ import pytest
 from PIL import Image
 
 from prill.datasets.formats import recognise
-from prill.datasets.formats.openai_batch import load as load_batch
 from prill.datasets.formats.openai_responses import load
-from prill.errors import UsageError
-from prill.io.store import BadLine
 from prill.types import Trajectory
 
-from .test_openai_batch import write
+
+def write(path: Path, *rows: dict[str, Any] | str) -> Path:
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    )
+    return path
 
 
 def types() -> Any:
@@ -240,16 +242,6 @@ def test_responses_are_joined_by_the_one_before(tmp_path: Path) -> None:
     assert recognise(path) == ["openai-responses"]
 
 
-def test_responses_in_a_circle_end(tmp_path: Path) -> None:
-    rows = [
-        {**response("a", said("x"), before="b"), "input": "go"},
-        {**response("b", said("y"), before="a"), "input": "go"},
-    ]
-    rows.append({**response("c", said("z"), before="b"), "input": "go"})
-    path = write(tmp_path / "runs.jsonl", *rows)
-    assert [t.id for t in load(path) if isinstance(t, Trajectory)] == ["c"]
-
-
 def test_functions_and_built_in_tools_are_read(tmp_path: Path) -> None:
     def made(kind: str, **fields: Any) -> dict[str, Any]:
         written: dict[str, Any] = (
@@ -282,66 +274,3 @@ def test_functions_and_built_in_tools_are_read(tmp_path: Path) -> None:
         ("answer", "Found."),
     ]
     assert steps[1].observation.text == "A page about tea"
-
-
-def test_a_run_without_words_of_a_user_has_no_goal(tmp_path: Path) -> None:
-    path = write(tmp_path / "run.jsonl", response("r1", said("Done.")))
-    assert only(load(path)).task.goal == ""
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('{"object": "response", "output": 5}', None),
-        ('{"object": "response", "output": [5]}', "expected an item as an object"),
-        (
-            '{"object": "response", "output": [{"type": "message", "content": 5}]}',
-            "invalid item content",
-        ),
-        ('{"object": "response", "output": [], "id"', "truncated"),
-    ],
-)
-def test_a_broken_line_is_no_end(line: str, problem: str | None, tmp_path: Path) -> None:
-    path = write(tmp_path / "runs.jsonl", {**response("r1", said("x")), "input": "go"}, line)
-    items = list(load(path))
-    assert [item.id for item in items if isinstance(item, Trajectory)] == ["r1"]
-    (bad,) = [item for item in items if isinstance(item, BadLine)]
-    assert bad.place == f"{path}:2" and (problem or "") in bad.problem
-
-
-def test_nothing_of_the_kind_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "notes.json").write_text("{}")
-    with pytest.raises(UsageError, match="contains no file of this format"):
-        list(load(tmp_path))
-    with pytest.raises(UsageError, match="no such file"):
-        list(load(tmp_path / "none"))
-
-
-def test_batches_of_responses_are_read(tmp_path: Path) -> None:
-    requests = [
-        {
-            "custom_id": id,
-            "method": "POST",
-            "url": "/v1/responses",
-            "body": {"model": "m", "input": [USER, shown()]},
-        }
-        for id in "ab"
-    ]
-    write(tmp_path / "in.jsonl", *requests)
-    body = response("r1", call({"type": "click", "button": "left", "x": 1, "y": 1}))
-    write(
-        tmp_path / "out.jsonl",
-        {"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None},
-    )
-    done, lost = [
-        item
-        for item in load_batch(tmp_path, images=tmp_path / "images")
-        if isinstance(item, Trajectory)
-    ]
-    assert [(s.action.kind, s.action.point) for s in done.steps] == [("click", (0.25, 0.5))]
-    assert (done.id, done.task.goal, done.error, lost.error) == (
-        "a",
-        "Buy green tea",
-        None,
-        "no reply in the batch",
-    )

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.cli import main
 from prill.datasets.formats.osworld import load, load_labels
-from prill.errors import UsageError
-from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
@@ -67,15 +64,6 @@ def one(source: Path) -> Trajectory:
     return trajectory
 
 
-def test_first_picture_linked_away_costs_run(tmp_path: Path) -> None:
-    (tmp_path / "private.png").write_bytes(b"a picture of something else")
-    source = run(tmp_path, [row(1, "DONE")])
-    (source / "m" / "os" / "ex1" / "initial_state.png").symlink_to(tmp_path / "private.png")
-    (trajectory,) = load(source)
-    assert isinstance(trajectory, BadLine)
-    assert "leaves the folder" in trajectory.message
-
-
 def test_run_pictures_follow_their_action(tmp_path: Path) -> None:
     rows = [row(1, "pyautogui.click(50, 50)"), row(2, "DONE")]
     source = run(tmp_path, rows)
@@ -102,21 +90,6 @@ def test_run_pictures_follow_their_action(tmp_path: Path) -> None:
     assert not [word for word in ("secret", "0.75", "1.0") if word in repr(trajectory)]
 
 
-def test_first_state_seen_where_it_was_kept(tmp_path: Path) -> None:
-    source = run(tmp_path, [row(1, "WAIT")])
-    first = source / "m" / "os" / "ex1" / "step_0.png"
-    Image.new("RGB", (200, 100)).save(first)
-    assert one(source).steps[0].observation.screenshot == str(first.resolve())
-
-
-def test_screen_size_stated_without_pictures(tmp_path: Path) -> None:
-    source = run(tmp_path, [row(1, "pyautogui.click(960, 540)")], shots=False)
-    assert one(source).steps[0].action.point == (0.5, 0.5)
-    assert one(source).final is None
-    (source / "m" / "args.json").write_text('{"screen_width": 3840, "screen_height": 2160}')
-    assert one(source).steps[0].action.point == (0.25, 0.25)
-
-
 @pytest.mark.parametrize(
     ("action", "kind", "value"),
     [
@@ -133,20 +106,6 @@ def test_actions_may_be_objects(tmp_path: Path, action: Any, kind: str, value: s
     assert (parsed.kind, parsed.value) == (kind, value)
 
 
-def test_response_to_several_actions_once(tmp_path: Path) -> None:
-    rows = [
-        row(1, "WAIT", response="a"),
-        row(1, "WAIT", response="a", screenshot_file="b.png"),
-        row(2, "WAIT", response="c"),
-    ]
-    assert [s.thought for s in one(run(tmp_path, rows)).steps] == ["a", None, "c"]
-
-
-def test_error_row_is_the_runs_error(tmp_path: Path) -> None:
-    trajectory = one(run(tmp_path, [row(1, "WAIT"), {"Error": "Time limit exceeded in os/ex1"}]))
-    assert (trajectory.error, len(trajectory.steps)) == ("Time limit exceeded in os/ex1", 1)
-
-
 @pytest.mark.parametrize(
     ("text", "success", "note"),
     [("1.0\n", True, None), ("0", False, None), ("0.4", False, "reward 0.4"), ("True", True, None)],
@@ -160,16 +119,6 @@ def test_result_is_an_oracle_label(
     ]
 
 
-def test_ungraded_no_label_spoilt_one_named(tmp_path: Path) -> None:
-    source = run(tmp_path, [row(1, "WAIT")], result=None)
-    assert list(load_labels(source)) == []
-    for text in ("oops", "nan"):
-        (source / "m" / "os" / "ex1" / "result.txt").write_text(text)
-        (bad,) = load_labels(source)
-        assert isinstance(bad, BadLine)
-        assert f"result.txt: '{text}' is not a number" in bad.message
-
-
 @pytest.mark.parametrize("below", ["", "m", "m/os", "m/os/ex1"])
 def test_ids_have_domain_and_example(tmp_path: Path, below: str) -> None:
     source = run(tmp_path, [row(1, "WAIT")]) / below
@@ -177,38 +126,6 @@ def test_ids_have_domain_and_example(tmp_path: Path, below: str) -> None:
     assert trajectory.id == ("m/os/ex1" if not below else "os/ex1")
     assert [label.id for label in load_labels(source)] == [trajectory.id]
     assert trajectory.task.goal == "Close it"
-
-
-def test_instruction_may_be_in_a_row(tmp_path: Path) -> None:
-    assert (
-        one(run(tmp_path, [row(1, "WAIT", instruction="Open it")], goal=None)).task.goal
-        == "Open it"
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "goal", "problem"),
-    [
-        ([row(1, "WAIT"), '{"step_num": 2, "act'], "g", "line 2: "),
-        ([row(1, 5)], "g", "$.action"),
-        ([row(1, "WAIT")], None, "evaluation_examples"),
-        ([row(1, "WAIT"), row(2, "WAIT", screenshot_file="../../x.png")], "g", "leaves the folder"),
-    ],
-)
-def test_broken_run_named_others_read(
-    tmp_path: Path, rows: list[Any], goal: str | None, problem: str
-) -> None:
-    source = run(tmp_path, rows, goal=goal)
-    good = source / "m" / "os" / "ex2"
-    good.mkdir()
-    (good / "traj.jsonl").write_text(
-        json.dumps(row(1, "WAIT", instruction="x", screenshot_file=None))
-    )
-    bad, trajectory = load(source)
-    assert isinstance(bad, BadLine)
-    assert "ex1/traj.jsonl: " in bad.message
-    assert problem in bad.problem
-    assert trajectory.id == "m/os/ex2"
 
 
 def test_row_files_are_read_as_well(recording: Recording) -> None:
@@ -237,22 +154,6 @@ def test_row_files_are_read_as_well(recording: Recording) -> None:
     assert list(load_labels(folder)) == [
         LabelRecord(id="osworld/m/e", success=None, source="oracle")
     ]
-
-
-def test_source_without_runs_refused(tmp_path: Path) -> None:
-    for source in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UsageError):
-            list(load(source))
-
-
-def test_converted_folder_stands_alone(tmp_path: Path) -> None:
-    source = run(tmp_path, [row(1, "pyautogui.click(50, 50)")])
-    assert main(["convert", "osworld", str(source), "-o", str(tmp_path / "out")]) == 0
-    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(trajectory, Trajectory)
-    assert trajectory.final is not None
-    assert Path(str(trajectory.final.screenshot)).parent == tmp_path / "out" / "images"
-    assert [label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")] == [True]
 
 
 @pytest.mark.labelled

@@ -9,11 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from prill.datasets.formats.playwright import load, recognise
-from prill.datasets.reading.sources import Source
-from prill.io.store import BadLine
+from prill.datasets.formats.playwright import load
 from tests.support.datasets.written.reading import WRITTEN, Row, one, rows
 
 FILES = WRITTEN / "playwright"
@@ -140,32 +136,3 @@ def test_only_what_acts_on_pages_counts(tmp_path: Path) -> None:
         ("right_click", None, "#a >> text=b", None),
         ("upload", "a.txt, b.txt", None, None),
     ]
-
-
-def test_a_cut_trace_keeps_what_was_written(tmp_path: Path) -> None:
-    with zipfile.ZipFile(FILES / "short.zip") as file:
-        data = file.read("trace.trace")
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as cut:
-        cut.writestr("trace.trace", data[: data.index(b'"method":"click"')])
-        cut.writestr("trace.network", "")
-    assert [row[0] for row in rows(one(load(tmp_path / "a.zip")))] == ["goto"]
-
-
-def test_a_broken_archive_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.zip").write_bytes((FILES / "long.zip").read_bytes()[:1000])
-    (item,) = load(tmp_path / "a.zip")
-    assert isinstance(item, BadLine) and "not a readable ZIP archive" in item.problem
-
-
-def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    bomb = b"\xff\xd8\xff" + b"\0" * (80 * 2**20)
-    frame = {"type": "screencast-frame", "sha1": "a", "timestamp": 1.0}
-    events = [frame, before("1", 2.0, "mouseClick", "Page", x=50, y=25)]
-    run = one(load(archive(tmp_path / "a.zip", *events, resources__a=bomb), images=tmp_path / "i"))
-    assert run.steps[0].observation.screenshot is None and not (tmp_path / "i").exists()
-
-
-@pytest.mark.parametrize("name", ["short", "long", "broken"])
-def test_archives_are_recognised(name: str, tmp_path: Path) -> None:
-    assert recognise(Source(FILES / f"{name}.zip"))
-    assert not recognise(Source(archive(tmp_path / "a.zip", network=False)))

@@ -82,7 +82,3 @@ def test_code_becomes_one_action(
         value,
     )
     assert action.text == code
-
-
-def test_deep_nesting_is_no_crash() -> None:
-    assert parse_pyautogui("(" * 5000, SIZE).kind == "other"

@@ -10,14 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image
 
 import prill
-from prill.datasets.formats.stagehand import load, load_labels, load_rubrics, recognise
-from prill.datasets.reading.sources import Source
-from prill.evaluators.rubric import RubricJudge, RubricSpec, read_rubrics
-from prill.io.store import BadLine, encode
+from prill.datasets.formats.stagehand import load, load_labels, load_rubrics
+from prill.evaluators.criteria import read_rubrics
+from prill.io.store import encode
 from prill.testing import ScriptedModel
 from prill.types import LabelRecord
 from tests.support.datasets.written.reading import Row, all_read, one, rows
@@ -209,32 +207,10 @@ async def test_convert_writes_the_rubrics_that_the_judge_reads(tmp_path: Path) -
     for name in ("one", "two"):
         long(tmp_path / "runs" / name)
     done = prill.convert(prill.ConvertConfig(source=tmp_path / "runs", output=tmp_path / "out"))
-    assert (done.rubrics, done.table()["rubrics"]) == (1, 1) and "1 rubrics" in str(done)
+    assert (done.rubrics, done.to_dict()["rubrics"]) == (1, 1) and "1 rubrics" in str(done)
     file = tmp_path / "out/rubrics.jsonl"
     (rubric,) = read_rubrics(file).values()
     assert [one.weight for one in rubric.criteria] == [3, 1]
-    judge = RubricJudge(ScriptedModel([]), spec=RubricSpec(rubrics=str(file)))
+    judge = prill.judge("rubric", model=ScriptedModel([]), rubrics=str(file))
     (run, *_) = prill.read_trajectories(tmp_path / "out/trajectories.jsonl")
-    assert (await judge._criteria(run)) == rubric
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"steps": [{"actionArgs": {}}]}, "actionName"),
-        (
-            {
-                "steps": [
-                    step(1, "goto", {}, probeEvidence={"screenshotPath": "../../../etc/passwd"})
-                ]
-            },
-            "leaves the folder",
-        ),
-    ],
-)
-def test_a_broken_run_costs_itself(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
-    written(tmp_path / "a", **{"steps": [], **change})
-    written(tmp_path / "b", step(1, "goto", {"url": "http://x"}))
-    bad, good = load(tmp_path)
-    assert isinstance(bad, BadLine) and problem in bad.problem and good.id == "b"
-    assert recognise(Source(tmp_path))
+    assert judge._supplied(run) == rubric

@@ -13,16 +13,8 @@ from pathlib import Path
 import pytest
 
 from prill.actions.webarena import parse_action
-from prill.cli import main
 from prill.datasets.formats.webarena import load, load_labels
-from prill.emulators.webarena.tasks import (
-    TaskConfig,
-    load_configs,
-    make_task,
-    read_configs,
-)
-from prill.errors import UsageError
-from prill.io.store import BadLine, read_trajectories
+from prill.datasets.webarena_tasks import TaskConfig, load_configs, make_task, read_configs
 from prill.types import LabelRecord, Trajectory
 
 PNG = b"\x89PNG\r\n\x1a\n a picture"
@@ -138,16 +130,6 @@ def test_page_text_like_markup_stays_text(tmp_path: Path) -> None:
     )
 
 
-def test_screenshots_optional_folder_kept(tmp_path: Path) -> None:
-    render(tmp_path, "1", page("t", "stop []", image=None), task=1)
-    render(tmp_path, "2", page("t", "stop []"), task=2)
-    bare, pictured = load(tmp_path, images=tmp_path / "kept")
-    assert isinstance(bare, Trajectory)
-    assert isinstance(pictured, Trajectory)
-    assert bare.steps[0].observation.screenshot is None
-    assert Path(str(pictured.steps[0].observation.screenshot)).read_bytes() == PNG
-
-
 def test_temporary_screenshots_are_removed(tmp_path: Path) -> None:
     for task in (1, 2):
         render(tmp_path, str(task), page("t", "stop []"), task=task)
@@ -171,37 +153,16 @@ def test_early_stop_is_the_harness(tmp_path: Path) -> None:
     )
 
 
-def test_broken_pages_cost_only_themselves(tmp_path: Path) -> None:
-    render(tmp_path, "1", page("t", "stop []"), task=1)
-    render(tmp_path, "2", task=2)
-    cut = render(tmp_path, "3", page("t", "stop []"), task=3)
-    cut.write_text(cut.read_text(encoding="utf-8")[:-420], encoding="utf-8")
-    render(tmp_path, "4", page("t", "stop []", image=b"no picture"), task=4)
-    (tmp_path / "render_5.html").write_bytes(b"\xff\xfe")
-    (tmp_path / "render_6.html").write_text(
-        "<pre>task_id: 6\n</pre>" + page("t", "stop []"), encoding="utf-8"
-    )
-    first, *others = load(tmp_path)
-    assert isinstance(first, Trajectory)
-    problems = [item.message for item in others if isinstance(item, BadLine)]
-    words = ("no step was recorded", "the file was cut", "not PNG", "cannot be read", "no intent")
-    assert [word in problem for word, problem in zip(words, problems, strict=True)] == [True] * 5
-
-
 def test_log_results_are_oracle_labels(tmp_path: Path) -> None:
     for task in (3, 24, 7):
         render(tmp_path, str(task), page("t", "stop []"), task=task)
     lines = [
-        "[Config file]: config_files/24.json",
-        "[Result] (FAIL) config_files/24.json",
-        "[Config file]: config_files/24.json",
-        "[Result] (PASS) config_files/24.json",
-        "[Config file]: /tmp/tmp8ab12/7.json",
-        "[Unhandled Error] TimeoutError('page 3.json')",
-        "[Config file]: config_files/3.json",
-        "[Result] (FAIL) config_files/3.json",
+        "[Config file]: config_files/24.json", "[Result] (FAIL) config_files/24.json",
+        "[Config file]: config_files/24.json", "[Result] (PASS) config_files/24.json",
+        "[Config file]: /tmp/tmp8ab12/7.json", "[Unhandled Error] TimeoutError('page 3.json')",
+        "[Config file]: config_files/3.json", "[Result] (FAIL) config_files/3.json",
         "Average score: 0.5",
-    ]
+    ]  # fmt: skip
     stamped = "".join(f"2023-09-01 10:00:00,123 - INFO - {line}\n" for line in lines)
     (tmp_path / "merged_log.txt").write_text(stamped, encoding="utf-8")
     assert list(load_labels(tmp_path)) == [
@@ -234,25 +195,6 @@ def test_trials_have_own_ids_and_no_labels(tmp_path: Path) -> None:
         ("webarena.24_1", "webarena.24", None),
     ]
     assert list(load_labels(tmp_path)) == []
-
-
-def test_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run").mkdir()
-    render(tmp_path / "run", "24", page("t", "scroll [down]"), page("t", "stop []"))
-    (tmp_path / "run" / "render_3.html").write_text("", encoding="utf-8")
-    (tmp_path / "run" / "merged_log.txt").write_text(
-        "[Result] (PASS) c/24.json\n", encoding="utf-8"
-    )
-    assert main(["convert", "webarena", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 3
-    assert "render_3.html: no step was recorded" in capsys.readouterr().err
-    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(trajectory, Trajectory)
-    assert [Path(str(o.screenshot)).read_bytes() for o in trajectory.observations] == [PNG, PNG]
-
-
-def test_folder_without_pages_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected a folder that contains render_<task>.html"):
-        list(load(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -330,10 +272,7 @@ def test_placeholders_become_user_addresses(tmp_path: Path) -> None:
     assert (
         config.eval.reference_url,
         config.eval.reference_answers and config.eval.reference_answers.fuzzy_match,
-    ) == (
-        "http://adm/x",
-        "N/A",
-    )
+    ) == ("http://adm/x", "N/A")
     assert config.eval.program_html[0].required_contents.must_include == ("a",)
     assert (make_task(config).id, make_task(config).site) == ("webarena.1", "shopping")
 
@@ -352,18 +291,10 @@ def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> Non
     assert len({config.intent_template_id for config in configs}) == 190
     assert Counter(
         config.eval.eval_types if len(config.eval.eval_types) == 1 else "two" for config in configs
-    ) == {
-        ("string_match",): 325,
-        ("program_html",): 282,
-        ("url_match",): 66,
-        "two": 129 + 10,
-    }
+    ) == {("string_match",): 325, ("program_html",): 282, ("url_match",): 66, "two": 129 + 10}
     assert Counter(
         tuple(sorted(c.eval.eval_types)) for c in configs if len(c.eval.eval_types) == 2
-    ) == {
-        ("program_html", "url_match"): 129,
-        ("string_match", "url_match"): 10,
-    }
+    ) == {("program_html", "url_match"): 129, ("string_match", "url_match"): 10}
     assert Counter(make_task(config).site for config in configs) == {
         "shopping": 187,
         "shopping_admin": 182,
@@ -401,15 +332,3 @@ def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> Non
         ("", "include"): 105,
         ("func:", "include"): 22,
     }
-
-
-def test_tasks_show_nothing_of_their_checks(configs: tuple[TaskConfig, ...]) -> None:
-    task = make_task(load_configs({"SHOPPING_ADMIN": "http://admin"})[0])
-    assert (task.id, task.site, task.start_url) == ("webarena.0", "shopping_admin", "http://admin")
-    assert "Quest" not in repr(task)
-
-
-def test_without_wheel_error_says_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.path", [])
-    with pytest.raises(UsageError, match="pip install --no-deps libwebarena"):
-        load_configs()

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
 from prill.datasets.reading.images import RecordImages, image_store
-from prill.errors import InputError
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="  # noqa: E501
 GOAL = {"role": "user", "content": "Buy tea"}
@@ -130,19 +128,6 @@ def test_only_last_action_ends_the_run(tmp_path: Path) -> None:
     assert chat.answer == "2"
 
 
-def test_call_as_json_or_without_function(tmp_path: Path) -> None:
-    text = '{"id": "a", "name": "click", "arguments": "{\\"index\\": 3}"}'
-    chat = read(
-        tmp_path,
-        GOAL,
-        {"role": "assistant", "tool_calls": [text, {"name": "wait", "arguments": {"s": 1}}]},
-    )
-    assert [(s.action.kind, s.action.target, s.action.text) for s in chat.steps] == [
-        ("click", "3", "click(index=3)"),
-        ("wait", None, "wait(s=1)"),
-    ]
-
-
 def test_network_picture_is_not_fetched(tmp_path: Path) -> None:
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     chat = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", [part]))
@@ -151,15 +136,3 @@ def test_network_picture_is_not_fetched(tmp_path: Path) -> None:
         "[picture at https://example.com/a.png]",
         None,
     )
-
-
-def test_goal_of_task_when_no_user_speaks(tmp_path: Path) -> None:
-    assert read(tmp_path, {"role": "assistant", "content": "hi"}, goal="Buy tea").goal == "Buy tea"
-    with pytest.raises(InputError, match="no goal"):
-        read(tmp_path, {"role": "assistant", "content": "hi"})
-
-
-@pytest.mark.parametrize("call", ["{", '{"id": "a"}', {"id": "a"}])
-def test_broken_call_is_an_error(tmp_path: Path, call: Any) -> None:
-    with pytest.raises(InputError, match="tool call"):
-        read(tmp_path, GOAL, {"role": "assistant", "tool_calls": [call]})

@@ -10,30 +10,11 @@ from typing import Any
 import pytest
 
 from prill.actions.ending import CLAIMED_SUCCESS
-from prill.datasets.formats import (
-    androidworld,
-    atif,
-    online_mind2web,
-    openai_batch,
-    osworld,
-    verifiers,
-)
+from prill.datasets.formats import androidworld, atif, messages, online_mind2web, osworld
 from prill.io.store import BadLine
 from prill.types import Trajectory
 
 Written = Callable[[Path, str, dict[str, Any]], Iterable[Trajectory | BadLine]]
-
-
-def _chat(name: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    call = {
-        "id": "c",
-        "type": "function",
-        "function": {"name": name, "arguments": json.dumps(arguments)},
-    }
-    return [
-        {"role": "user", "content": "Go"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-    ]
 
 
 def _atif(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
@@ -52,30 +33,18 @@ def _atif(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajec
     return atif.load(folder / "t.json")
 
 
-def _verifiers(
-    folder: Path, name: str, arguments: dict[str, Any]
-) -> Iterable[Trajectory | BadLine]:
-    first, *rest = _chat(name, arguments)
-    (folder / "results.jsonl").write_text(
-        json.dumps({"example_id": 1, "prompt": [first], "completion": rest, "reward": 1.0})
-    )
-    return verifiers.load(folder / "results.jsonl")
-
-
-def _openai_batch(
-    folder: Path, name: str, arguments: dict[str, Any]
-) -> Iterable[Trajectory | BadLine]:
-    (first, message) = _chat(name, arguments)
-    body = {"model": "m", "messages": [first]}
-    request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
-    reply = {
-        "custom_id": "a",
-        "response": {"status_code": 200, "body": {"choices": [{"message": message}]}},
-        "error": None,
+def _messages(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
     }
-    (folder / "requests.jsonl").write_text(json.dumps(request))
-    (folder / "replies.jsonl").write_text(json.dumps(reply))
-    return openai_batch.load(folder)
+    log = [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    (folder / "run.json").write_text(json.dumps(log))
+    return messages.load(folder / "run.json")
 
 
 def _osworld(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
@@ -101,7 +70,7 @@ def _online_mind2web(
     return online_mind2web.load(folder / "rows.jsonl")
 
 
-WRITTEN: tuple[Written, ...] = (_atif, _verifiers, _openai_batch, _osworld, _online_mind2web)
+WRITTEN: tuple[Written, ...] = (_atif, _messages, _osworld, _online_mind2web)
 
 
 def claimed(items: Iterable[Trajectory | BadLine]) -> object:

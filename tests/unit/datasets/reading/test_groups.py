@@ -13,8 +13,7 @@ import pytest
 
 from prill.datasets.formats import FORMATS
 from prill.datasets.reading import groups, records, sources
-from prill.datasets.recordings import read_goals
-from prill.errors import InputError, UsageError
+from prill.errors import UsageError
 from prill.io.store import BadLine
 from prill.types import Trajectory
 
@@ -134,27 +133,6 @@ def test_memory_holds_one_run_of_a_file(name: str, tmp_path: Path) -> None:
     assert size < 24 < path.stat().st_size >> 20, size
 
 
-def test_memory_holds_no_replies_of_a_batch(tmp_path: Path) -> None:
-    with (tmp_path / "in.jsonl").open("w") as asked, (tmp_path / "out.jsonl").open("w") as replies:
-        for n in range(RUNS * TURNS):
-            asked.write(
-                json.dumps(
-                    {
-                        "custom_id": f"{n}",
-                        "body": {"messages": [{"role": "user", "content": "Buy"}]},
-                    }
-                )
-                + "\n"
-            )
-            message = {"role": "assistant", "content": "page " * 100_000}
-            body = {"choices": [{"message": message}]}
-            reply = {"custom_id": f"{n}", "response": {"status_code": 200, "body": body}}
-            replies.write(json.dumps(reply) + "\n")
-    runs, _, size = peak("openai-batch", tmp_path)
-    assert runs == RUNS * TURNS
-    assert size < 24 < (tmp_path / "out.jsonl").stat().st_size >> 20, size
-
-
 @pytest.mark.parametrize("name", JOINING)
 def test_runs_do_not_depend_on_the_order_of_records(name: str, tmp_path: Path) -> None:
     apart = write(tmp_path / "log.jsonl", JOINING[name], "page", runs=3)
@@ -190,14 +168,6 @@ def test_more_records_than_the_disk_may_hold_stop_the_reading(
         next(iter(FORMATS.maker(name)(path)))
 
 
-def test_a_full_disk_stops_the_reading() -> None:
-    with groups.RecordGroups(str) as held:
-        held._database.execute("PRAGMA max_page_count = 100")
-        with pytest.raises(UsageError, match="disk is full; set SQLITE_TMPDIR"):
-            for _ in range(1000):
-                held.add("run", "page " * 1000)
-
-
 @pytest.mark.parametrize("name", [*JOINING, "browser-use"])
 def test_a_large_document_is_an_error_that_says_what_to_do(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -212,46 +182,3 @@ def test_a_large_document_is_an_error_that_says_what_to_do(
         f"{path}: the file has 5 MiB, and the limit for one that is read as a whole is 1 MiB; "
         "split it by run, or write JSON lines with one record each"
     )
-
-
-def test_every_error_about_a_large_file_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "MAX_FILE", 2**20)
-    path = tmp_path / "log.json"
-    path.write_text(json.dumps([{"page": "text " * 2**20}], indent=1))
-    with pytest.raises(InputError, match=r"log\.json: the file has 5 MiB"):
-        read_goals(path)
-    (item,) = load("aitw", path)
-    assert isinstance(item, BadLine) and item.message.startswith(f"{path}: the file has 5 MiB")
-
-
-def test_lines_of_one_run_have_the_same_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (records, sources):
-        monkeypatch.setattr(module, "MAX_FILE", 2**20)
-    line = {"role": "user", "content": "page " * 10_000}
-    (tmp_path / "log.jsonl").write_text((json.dumps(line) + "\n") * 40)
-    (item,) = load("messages", tmp_path / "log.jsonl")
-    assert isinstance(item, BadLine)
-    assert "the file has more than 1 MiB" in item.message
-
-
-def test_lines_over_the_limit_are_read_if_the_first_one_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (records, sources):
-        monkeypatch.setattr(module, "MAX_FILE", 2**20)
-    path = write(tmp_path / "log.jsonl", spans, "page " * 10_000)
-    path.write_text('{"trace_id": "cut\n' + path.read_text())
-    bad, *runs = load("opentelemetry", path)
-    assert isinstance(bad, BadLine) and bad.place == f"{path}:1"
-    assert len(runs) == RUNS
-
-
-def test_a_file_of_several_records_is_no_history(tmp_path: Path) -> None:
-    """A format with one run in a file does not drop the others."""
-    (tmp_path / "log.json").write_text('{"history": []}\n{"history": []}\n')
-    (item,) = load("browser-use", tmp_path / "log.json")
-    assert isinstance(item, BadLine) and "several records" in item.message

@@ -13,7 +13,7 @@ from prill.datasets.convert import convert
 from prill.datasets.formats import agentlab, aitw, webarena
 from prill.datasets.reading.safe_pickle import load_pickle
 from prill.errors import InputError
-from prill.io.store import BadLine, read_trajectories
+from prill.io.store import BadLine, iter_trajectories
 from prill.types import Trajectory
 from tests.unit.datasets.formats import test_aitw, test_webarena
 
@@ -74,13 +74,10 @@ def test_an_odd_seed_ends_no_conversion(seed: object, tmp_path: Path) -> None:
         (folder / "step_0.pkl.gz").write_bytes(gzip.compress(pickle.dumps(info, 4)))
         (folder / "exp_args.pkl").write_bytes(pickle.dumps({"env_args": {"task_seed": value}}, 4))
     convert(agentlab.load(tmp_path), agentlab.load_labels(tmp_path), tmp_path / "out")
-    read = list(read_trajectories(tmp_path / "out/trajectories.jsonl"))
+    read = list(iter_trajectories(tmp_path / "out/trajectories.jsonl"))
     assert [
         (item.id, item.metadata.get("seed")) for item in read if isinstance(item, Trajectory)
-    ] == [
-        ("study/good", 7),
-        ("study/odd", None),
-    ]
+    ] == [("study/good", 7), ("study/odd", None)]
 
 
 @pytest.mark.parametrize("shape", [(-2, -4, 3), (2**62, 2, 3), (0, 0, 3), (2, 4, -3)])

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from prill.datasets.reading import records as rows
-from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_rows
+from prill.datasets.reading.records import (
+    date_in,
+    decode_json,
+    image_in,
+    read_file,
+    read_record,
+    read_rows,
+)
+from prill.datasets.reading.sources import Document, read_document
 from prill.errors import InputError
 from prill.io.lines import valid_unicode
 from prill.io.store import BadLine
@@ -54,6 +62,53 @@ def test_endless_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(InputError, match="unpacks to more than 1 MiB"):
         read_file(tmp_path / "bomb.json.gz")
     assert len(read_file(tmp_path / "fits.json")) == 2**20
+
+
+def messages(path: Path) -> list[str]:
+    """What is wrong with a file, as lines and as documents."""
+    lines = read_rows(path, Row, lambda row: [row.id])
+    document = read_record(str(path), lambda: read_document(path, "r"))
+    parts = document.records() if isinstance(document, Document) else [("", document)]
+    found = [*lines, *(value for _, value in parts)]
+    return [item.message for item in found if isinstance(item, BadLine)]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ('{"id": "a", "b": {"c": 1, "c": 2}}', 2),
+        ('{"id": "a", "c": {"b": ":"}, "\\u0063": "\\u003a"}', 2),
+        ('{\n "id": "a",\n "c": 1,\n "c": 2\n}', 2),
+        ('{"id": "a"}\n{"id": "b", "c": 1, "c": 1}\n{"id": "c"}', 2),
+    ],
+    ids=["one line", "escaped", "several lines", "lines"],
+)
+def test_a_key_twice_costs_its_record(text: str, count: int, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(text, encoding="utf-8")
+    said = messages(path)
+    assert len(said) == count
+    assert all("the key 'c' is in one object twice" in message for message in said), said
+
+
+def test_what_a_row_leaves_out_may_be_no_value() -> None:
+    for odd in (b"1e999", b"1" * 5000, b'"\xff"'):
+        assert decode_json(b'{"id": "a", "b": ' + odd + b"}", Row) == Row("a")
+        with pytest.raises(InputError, match="the key 'b' is in one object twice"):
+            decode_json(b'{"id": "a", "b": ' + odd + b', "b": 1}', Row)
+
+
+@pytest.mark.parametrize("form", ['{"id": "a", "b": [%s]}', '{\n"id": "a",\n"b": [%s]\n}'])
+def test_values_of_a_document_are_bounded(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MAX_FILE_VALUES", 1000)
+    path = tmp_path / "r.json"
+    path.write_text(form % ",".join(["{}"] * 1000), encoding="utf-8")
+    said = messages(path)
+    assert said and all("the limit is 1,000" in message for message in said), said
+    path.write_text(form % ",".join(["{}"] * 497), encoding="utf-8")
+    assert not messages(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"id": 1}', b"\xff", DEEP.encode()])

@@ -68,24 +68,6 @@ def test_located_action_names_its_widget() -> None:
         assert located(elsewhere, widgets) == elsewhere
 
 
-@pytest.mark.parametrize("odd", ["&#0;", "&#x1F;", "\x0b", "￿"])
-def test_characters_beyond_xml_are_dropped(odd: str) -> None:
-    xml = (
-        f'<hierarchy><node text="a{odd}b&#10;c" class="android.widget.TextView" '
-        'bounds="[0,0][10,10]"/></hierarchy>'
-    )
-    assert [element.name for element in elements(xml, (10, 10))] == ["ab\nc"]
-
-
 def test_tree_without_xml_is_an_error() -> None:
     with pytest.raises(ValueError, match="the UI tree is not XML"):
         elements("ERROR: null root node", (10, 10))
-
-
-def test_very_deep_tree_is_read() -> None:
-    xml = (
-        '<node bounds="[0,0][1,1]">' * 5000
-        + '<node text="deep" bounds="[0,0][1,1]"/>'
-        + "</node>" * 5000
-    )
-    assert [element.name for element in elements(xml, (1, 1))] == ["deep"]

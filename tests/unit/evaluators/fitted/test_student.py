@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import json
 import os
 import random
 import subprocess
@@ -20,16 +19,15 @@ from hypothesis import strategies as st
 
 from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
 from prill.errors import UsageError
-from prill.evaluators.fitted.features import AGAINST, cut_off, names, read
+from prill.evaluators.fitted.features import AGAINST, read
 from prill.evaluators.fitted.fit import (
     Fit,
-    cross_validated,
     examples,
     fit,
     fit_with_scores,
     held_out,
-    sure_outside,
 )
+from prill.evaluators.fitted.regression import cross_validated
 from prill.evaluators.fitted.student import Kind, Student, StudentModel
 from prill.evaluators.labels import gold_labels, grouped_folds
 from prill.io.store import BadLine, encode
@@ -122,10 +120,6 @@ async def test_saved_judge_says_the_same(tmp_path: Path) -> None:
     assert loaded.info.model is not None and loaded.info.model.startswith("sha256:")
 
 
-def test_fitting_twice_gives_the_same_file() -> None:
-    assert encode(fitted()) == encode(fitted())
-
-
 @pytest.mark.parametrize("kind", ["student", "prior"])
 @given(words=st.text(max_size=40), number=st.integers(0, len(RUNS) - 1))
 def test_claims_do_not_move_the_score(kind: Kind, words: str, number: int) -> None:
@@ -181,48 +175,6 @@ def test_evidence_only_ignores_added_words(words: list[str], number: int) -> Non
     assert after.unscored == "no_evidence" if after.score is None else after.score <= before
 
 
-def test_evidence_only_words_speak_against() -> None:
-    weights = model_of("student", True).words["state"].values()
-    assert weights and max(weights) < 0
-    assert set(model_of("student", True).words) == {"state", "state before"}
-
-
-async def test_claims_shown_answer_counts() -> None:
-    run = RUNS[0]
-    scores = {
-        (await judge()(replace(run, answer=answer))).score
-        for answer in ("done", "cannot be done", None)
-    }
-    assert len(scores) == 3
-
-
-def test_images_agents_sites_no_features() -> None:
-    run = RUNS[0]
-    shot = replace(
-        run,
-        agent="somebody",
-        task=replace(run.task, site="elsewhere", id="other"),
-        final=replace(run.final, screenshot="a.png"),  # type: ignore[type-var]
-        steps=tuple(
-            replace(s, observation=replace(s.observation, screenshot="b.png")) for s in run.steps
-        ),
-    )
-    for kind in ("student", "prior"):
-        assert read(run, kind, False) == read(shot, kind, False)
-        assert len(read(run, kind, False).numbers) == len(names(kind, False, False))
-        assert len(read(run, kind, True).numbers) == len(names(kind, True, kind == "student"))
-        assert len(read(run, kind, False, True).numbers) == len(
-            names(kind, False, kind == "student")
-        )
-
-
-def test_padding_pushes_no_word_out() -> None:
-    for page in ("pad " * 15_000 + "sorry" + " pad" * 5_000, "sorry" + " pad" * 20_000):
-        assert {"pad", "sorry"} == read(
-            replace(RUNS[0], final=Observation(text=page)), "student", True
-        ).words["state"]
-
-
 @pytest.mark.parametrize(
     "disguise",
     [
@@ -239,20 +191,6 @@ def test_disguised_words_are_read_as_seen(disguise: str) -> None:
     ] == {"cart", "is", "empty"}
 
 
-def test_cut_off_from_metadata_or_action() -> None:
-    stopped, clicked = RUNS[0], replace(RUNS[0], steps=RUNS[0].steps[:1])
-    assert [cut_off(run) for run in (stopped, clicked)] == [False, True]
-    assert cut_off(replace(stopped, metadata={"truncated": True}))
-    assert not cut_off(replace(clicked, metadata={"truncated": False}))
-    assert not cut_off(replace(clicked, metadata={"terminated": True}))
-    assert cut_off(replace(clicked, metadata={"truncated": "no", "terminated": "yes"}))
-
-
-async def test_run_without_steps_is_unscored() -> None:
-    verdict = await judge()(replace(RUNS[0], steps=()))
-    assert (verdict.success, verdict.score, verdict.unscored) == (None, None, "no_evidence")
-
-
 async def test_no_readable_state_no_verdict() -> None:
     bare = Trajectory(
         id="x", task=Task(goal=""), steps=(Step(Observation(), Action("teleport")),), answer="Done"
@@ -267,6 +205,20 @@ async def test_no_readable_state_no_verdict() -> None:
     assert verdict.score is not None and 0 <= verdict.score <= 1
 
 
+def speaking() -> Student:
+    """A student that does not abstain."""
+    runs, _ = examples(RUNS, GOLD, "student", evidence_only=False)
+    fitted = fit_with_scores(runs, "student", evidence_only=False, abstain=False)
+    assert None not in fitted.out_of_fold
+    return Student(fitted.model, label="test")
+
+
+async def test_without_a_text_none_has_a_verdict() -> None:
+    for page in ("", " \n"):
+        verdict = await speaking()(replace(RUNS[0], final=Observation(caption=page)))
+        assert (verdict.unscored, "neither text" in verdict.reason) == ("no_evidence", True)
+
+
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
@@ -276,8 +228,10 @@ async def test_no_readable_state_no_verdict() -> None:
     ],
 )
 async def test_unlike_states_are_no_evidence(page: str, reason: str) -> None:
+    unlike = replace(RUNS[0], final=Observation(caption=page))
+    assert (await speaking()(unlike)).score is not None
     for student in (judge(), judge(evidence_only=True), Student(hardened().model, label="test")):
-        verdict = await student(replace(RUNS[0], final=Observation(caption=page)))
+        verdict = await student(unlike)
         assert (verdict.unscored, reason in verdict.reason) == ("no_evidence", True), verdict.reason
 
 
@@ -310,32 +264,6 @@ def test_hardened_words_speak_against() -> None:
     assert not any("thought" in name for name in model.features)
 
 
-def test_hardened_card_has_unseen_families() -> None:
-    card = hardened().model.card
-    assert set(card.attacks) == {"stop-early", "answer-short"}
-    assert all(0 < one.failures <= 20 and one.hardened <= 1 for one in card.attacks.values())
-    assert (
-        card.not_hardened is not None and card.not_hardened.runs + card.not_hardened.abstained == 40
-    )
-    assert model_of("student", False).card.not_hardened is None
-
-
-def test_unknown_family_or_prior_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown attack family 'luck'.*stop-early"):
-        examples(RUNS, GOLD, "student", False, ("luck",))
-    with pytest.raises(UsageError, match="fit a student"):
-        examples(RUNS, GOLD, "prior", False, ("stop-early",))
-
-
-def test_prior_reads_telemetry_only() -> None:
-    run = RUNS[0]
-    quiet = replace(
-        run, answer=None, steps=tuple(replace(step, thought=None) for step in run.steps)
-    )
-    assert read(run, "prior", False) == read(quiet, "prior", False)
-    assert not judge("prior").needs_claims
-
-
 async def test_weak_transfer_means_no_verdict() -> None:
     model = model_of("student", False)
     transfer = model.card.transfer
@@ -344,14 +272,6 @@ async def test_weak_transfer_means_no_verdict() -> None:
     verdict = await Student(weak, label="test")(made(3, False, site="bank"))
     assert (verdict.unscored, "AUC 0.60" in verdict.reason) == ("no_evidence", True)
     assert (await Student(weak, label="test")(made(3, False))).score is not None
-
-
-def test_band_is_where_it_was_sure() -> None:
-    scores = [i / 100 for i in range(100)]
-    band = sure_outside([score > 0.3 for score in scores], [score + 0.001 for score in scores])
-    assert (band.low, band.high) == (0.32, 0.5)
-    unsure = sure_outside([i % 2 == 0 for i in range(100)], list(scores))
-    assert (unsure.low, unsure.high) == (0.0, 1.0)
 
 
 async def test_reason_names_words_and_new_site() -> None:
@@ -381,13 +301,6 @@ def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": "x"}', b"[1]"])
-def test_wrong_file_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_bytes(content)
-    with pytest.raises(UsageError, match=r"m\.json: not a fitted judge .*prill fit"):
-        Student.load(tmp_path / "m.json")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -402,53 +315,6 @@ def test_other_version_must_be_refitted(change: dict[str, Any], tmp_path: Path) 
     (tmp_path / "m.json").write_bytes(encode(replace(model_of("student", False), **change)))
     with pytest.raises(UsageError, match="prill fit"):
         Student.load(tmp_path / "m.json")
-
-
-def test_card_counts_data_and_both_sites() -> None:
-    card = model_of("student", False).card
-    assert (card.runs, card.tasks, card.successes, card.left_out) == (40, 20, 20, 0)
-    assert card.sites == {"forum": 20, "shop": 20}
-    assert card.all_runs.runs == 40
-    assert card.all_runs.auc is not None and card.all_runs.auc > 0.9
-    assert set(card.other_sites) == {"forum", "shop"}
-    assert "scikit-learn" in card.versions
-
-
-def test_unusable_runs_are_counted() -> None:
-    gold = {**GOLD, RUNS[0].id: None}
-    runs = [*RUNS, replace(RUNS[1], id="unlabelled"), replace(RUNS[2], steps=())]
-    usable, left_out = examples(runs, gold, "prior", False)
-    assert (len(usable), left_out) == (39, 3)
-
-
-def test_rare_words_are_not_learnt() -> None:
-    words = model_of("student", False).words["state"]
-    assert "thank" in words
-    assert "7" not in words
-
-
-def test_meaningless_labels_show_in_figures() -> None:
-    coin = random.Random(5)
-    gold: dict[str, bool | None] = {run.id: coin.random() < 0.5 for run in RUNS}
-    usable, _ = examples(RUNS, gold, "student", False)
-    figures = held_out([run.success for run in usable], cross_validated(usable, 0))
-    assert figures.auc is not None and 0.2 < figures.auc < 0.7
-    assert figures.accuracy is not None and figures.accuracy < 0.7
-
-
-@pytest.mark.parametrize(
-    "runs",
-    [RUNS[:10], [r for r in RUNS if GOLD[r.id]], [replace(r, task=RUNS[0].task) for r in RUNS]],
-)
-def test_too_few_runs_say_what_is_needed(runs: list[Trajectory]) -> None:
-    with pytest.raises(UsageError, match="at least 10 of each"):
-        fitted(runs=runs)
-
-
-def test_missing_scikit_learn_says_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(UsageError, match=r"pip install .*\[student\]"):
-        fitted()
 
 
 def test_held_out_figures_by_hand() -> None:
@@ -527,19 +393,3 @@ def test_recorded_runs_reach_the_bars(
     assert min(f.auc or 0.0 for f in figures) >= least_auc
     assert min(f.accuracy or 0.0 for f in figures) >= least_accuracy
     assert max(f.abstained for f in figures) <= 0.06 * 619
-
-
-@pytest.mark.slow
-@pytest.mark.labelled
-def test_recorded_card_has_each_benchmark(
-    recorded: Callable[[], tuple[list[Trajectory], dict[str, bool | None]]],
-) -> None:
-    runs, gold = recorded()
-    card = fit(examples(runs, gold, "prior", True)[0], "prior", True).card
-    assert {site: figures.runs for site, figures in card.other_sites.items()} == {
-        "webarena": 187,
-        "visualwebarena": 160,
-        "workarena": 195,
-        "assistantbench": 77,
-    }
-    assert json.loads(encode(card))["tasks"] == 220

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.errors import UsageError
-from prill.io.store import read_trajectories, write_trajectories
-from prill.papers.bench import BenchConfig, bench
+from prill.io.store import iter_trajectories, write_trajectories
 from prill.papers.bench.papers import paper_names, read_paper
-from prill.papers.bench.run import rows_of_ablation
 from prill.papers.mind2web.format import load
 from prill.policies.registry import PolicyConfig, make_policy
 from prill.testing import MockServer, ScriptedModel
@@ -45,39 +42,6 @@ def test_every_row_is_an_agent_that_can_be_made(name: str, table: str) -> None:
         assert row.theirs is None or row.theirs in columns
 
 
-def test_the_options_of_a_run_hold_in_every_row(gold: Path) -> None:
-    config = BenchConfig(
-        environment={"name": "mind2web", "recordings": gold},
-        policy={"name": "self-map", "max_tokens": 7},
-        ablation="components",
-        output="out",
-    )
-    paper, rows = rows_of_ablation(config)
-    assert paper.title == "MT-Mind2Web" and len(rows) == 5
-    for row, one in rows:
-        assert isinstance(one.policy, PolicyConfig)
-        assert one.policy.options == {"max_tokens": 7, **row.options}
-        assert one.ablation is None
-    assert str(rows[1][1].output) == "out/without-generation"
-    with pytest.raises(UsageError, match="it has several runs"):
-        bench(config)
-    with pytest.raises(UsageError, match="tables of self-map are components, memories, snippets"):
-        rows_of_ablation(config.copy_with(ablation="?"))
-
-
-def test_tasks_and_trials_of_the_table_give_way_to_those_of_the_run() -> None:
-    config = BenchConfig(
-        environment={"name": "miniwob"}, policy="step", ablation="examples", output="out"
-    )
-    one = rows_of_ablation(config)[1][0][1]
-    assert (len(one.place.tasks.split(",")), one.seeds) == (6, "0-9")  # type: ignore[attr-defined]
-    given = config.copy_with(environment={"name": "miniwob", "tasks": "click-link"}, seeds=3)
-    one = rows_of_ablation(given)[1][0][1]
-    assert (one.place.tasks, one.seeds) == ("click-link", "3")  # type: ignore[attr-defined]
-    lessons = config.copy_with(policy="structured-reflection", ablation="reflection")
-    assert rows_of_ablation(lessons)[1][0][1].trials == 3
-
-
 def test_one_command_plays_all_rows_and_resumes(
     gold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,22 +51,22 @@ def test_one_command_plays_all_rows_and_resumes(
     words = ["papers", "bench", "mind2web", "--recordings", f"cross-task={gold}", "--model", "mock"]
     words += ["--policy", "mindact", "--ablation", "memories", "-o", str(out)]
     with MockServer() as server:
-        words += ["--base-url", server.base_url]
+        words += ["--model.base-url", server.base_url]
         assert main(words) == 0, capsys.readouterr().err
         played = {path: path.read_bytes() for path in out.glob("*/episodes/trajectories.jsonl")}
         assert main(words) == 0
     assert sorted(path.parts[-3] for path in played) == [
-        *("mindact", "mindact-fixed", "self-map", "synapse"),
+        *("mindact", "mindact-fixed", "self-map", "synapse")
     ]
     assert all(path.read_bytes() == data for path, data in played.items()), "nothing plays twice"
     text = (out / "results.md").read_text()
     assert text in capsys.readouterr().out
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     assert [line.split(" | ")[0] for line in lines[2:]] == [
-        *("| MindAct", "| MindAct + Fixed", "| Synapse", "| Self-MAP"),
+        *("| MindAct", "| MindAct + Fixed", "| Synapse", "| Self-MAP")
     ], "figures of conversations are not beside single tasks"
     assert "history fixed" in lines[3]
     assert list(json.loads((out / "results.json").read_text())) == [
-        *("MindAct", "MindAct + Fixed", "Synapse", "Self-MAP"),
+        *("MindAct", "MindAct + Fixed", "Synapse", "Self-MAP")
     ]
-    assert len(list(read_trajectories(next(iter(played))))) == 2
+    assert len(list(iter_trajectories(next(iter(played))))) == 2

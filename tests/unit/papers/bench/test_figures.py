@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 from prill.evaluators.metrics import wilson
-from prill.io.store import encode
 from prill.papers.bench import BenchRun, BenchTrial, make_bench, read_paper, read_runs
 from prill.papers.bench.figures import Missing, compare_trials, compute_share, solved
 from prill.papers.bench.tables import bench_picture, bench_text
-from prill.refine.outcomes import RESULTS, ReflexionResults, TaskResult
-from prill.types import EvaluatorInfo, Usage
+from prill.types import Usage
 from tests.support.refine.retrying import Scribe
 from tests.support.refine.retrying import run as try_again
 
@@ -138,24 +136,6 @@ def test_interval_of_one_task_is_over_seeds() -> None:
     assert (share.method, (share.low, share.high)) == ("wilson over seeds", wilson(0.75, 4))
 
 
-def test_more_seeds_are_no_more_evidence() -> None:
-    few = compute_share([*runs("a", "SF"), *runs("b", "SS"), *runs("c", "FS")], 1)
-    many = compute_share([*runs("a", "SF" * 25), *runs("b", "SS" * 25), *runs("c", "FS" * 25)], 1)
-    assert few.method == many.method == "t"
-    assert (few.low, few.high) == (pytest.approx(many.low), pytest.approx(many.high)), (
-        "a task is one cluster"
-    )
-    twenty = compute_share(
-        [one for i in range(20) for one in runs(f"t{i}", "S" if i % 2 else "F")], 1
-    )
-    assert twenty.method == "bootstrap"
-    assert (
-        twenty.low is not None
-        and twenty.high is not None
-        and 0.2 < twenty.low < 0.5 < twenty.high < 0.8
-    )
-
-
 def test_tasks_that_are_all_alike_are_trials() -> None:
     share = compute_share([*runs("a", "SSSS"), *runs("b", "SSSS")], 1)
     assert (share.method, (share.low, share.high)) == ("wilson over clusters", wilson(1.0, 2))
@@ -196,57 +176,6 @@ def test_sites_with_a_group_for_several(tmp_path: Path) -> None:
     alone = make_bench(played, benchmark="webarena", agent="a")
     assert [row.name for row in alone.sections[0].categories] == list(means)
     assert "theirs" not in bench_text(alone)
-
-
-def test_theirs_are_over_the_same_tasks() -> None:
-    played = [
-        *runs("click-widget", "S"),
-        *runs("click-link", "F"),
-        *runs("click-test", "?"),
-        *runs("click-pie", "S"),
-    ]
-    bench = make_bench(
-        played, [read_paper("structured-reflection")], benchmark="miniwob", agent="a", trials=3
-    )
-    (section,) = bench.sections
-    assert bench.trials == (1, 3), "success is also given where the paper gives it"
-    assert [row.name for row in section.categories] == ["1-screen-1-step", "n-screen-n-step", "all"]
-    first = section.categories[0]
-    assert [round(figure.success, 3) for figure in first.theirs if figure] == [0.82, 0.98, 1.0], (
-        "click-widget and click-link"
-    )
-    assert first.tasks == 3 and "82.0% (2 tasks)" in bench_text(bench)
-    assert [row.name for row in section.tasks] == [
-        "click-link",
-        "click-test",
-        "click-widget",
-        "click-pie",
-    ]
-
-
-def test_means_are_of_an_attempt() -> None:
-    bench = make_bench(
-        [run("a", trials="FFS"), run("b", trials="S")], benchmark="miniwob", agent="a", trials=3
-    )
-    row = bench.overall
-    assert (row.attempts, row.actions, row.calls, row.tokens, row.usd) == (
-        4,
-        (1 + 2 + 3 + 1) / 4,
-        1,
-        12,
-        0.5,
-    )
-    assert (bench.usage.calls, bench.usage.usd) == (4, 2.0)
-    unknown = BenchRun(
-        task="c",
-        seed=0,
-        group="",
-        cluster="c",
-        trials=(BenchTrial(success=True, usage=Usage(1, 5, 5, 0, None)),),
-    )
-    dear = make_bench([run("a"), unknown], benchmark="miniwob", agent="a")
-    assert (dear.overall.usd, dear.overall.tokens) == (None, 11)
-    assert "cost unknown" in bench_text(dear)
 
 
 def test_the_missing_are_told_by_reason() -> None:
@@ -297,15 +226,6 @@ def test_the_picture_has_ours_and_theirs() -> None:
     )
 
 
-def test_tasks_on_no_list_are_said_to_be() -> None:
-    bench = make_bench(runs("own-task", "SF"), [read_paper("step")], benchmark="miniwob", agent="a")
-    assert (
-        bench.sections == ()
-        and "None of the tasks that were played is on these lists." in bench_text(bench)
-    )
-    assert bench.overall.success[0].success == 0.5
-
-
 def test_trials_are_compared_by_hand() -> None:
     """Of four pairs one is gained: McNemar 1/2; differences 1, 0, 0, 0 have mean 1/4 and deviation
     1/2, so t is 1 with 3 degrees of freedom, p 0.391.
@@ -353,33 +273,13 @@ def test_planning_calls_of_successes_by_hand() -> None:
         BenchRun(task="other", seed=0, trials=(trial(True, 5, None),)),
     ]
     bench = make_bench(
-        played,
-        [read_paper("structured-reflection")],
-        benchmark="miniwob",
-        agent="a",
-        trials=3,
+        played, [read_paper("structured-reflection")], benchmark="miniwob", agent="a", trials=3
     )
     assert [(row.trials, row.solved, row.actions, row.calls) for row in bench.planning] == [
         (1, 1, 9, 1),
         (3, 2, 21, 4),
     ], "the failed attempt does not count"
     assert cells(bench_text(bench), f"{many} | 3")[2:] == ["2", "21", "4", "270", "31"]
-
-
-def test_tokens_of_successes_stand_beside_theirs() -> None:
-    def one(task: str, success: bool, actions: int, tokens: int) -> BenchRun:
-        trial = BenchTrial(success=success, actions=actions, usage=Usage(3, tokens, 99))
-        return BenchRun(task=task, seed=0, group="map", trials=(trial,))
-
-    played = [one("1", True, 5, 100), one("2", True, 15, 300), one("3", True, 4, 9000)]
-    played += [one("4", True, 16, 9000), one("5", False, 9, 9000)]
-    bench = make_bench(played, [read_paper("step-webarena")], benchmark="webarena", agent="me")
-    text = bench_text(bench)
-    assert "| me | 2 | 200 |" in text
-    assert "| **theirs**: SteP (May 2024) |  | 22700 |" in text
-    assert "Tokens of successes" not in bench_text(
-        make_bench(played, benchmark="webarena", agent="me")
-    )
 
 
 async def played_again(
@@ -406,24 +306,3 @@ async def test_runs_are_read_from_a_recording(tmp_path: Path) -> None:
     assert first.trials[1].usage.calls == 1
     assert first.trials[0].actions == 0, "the word that ends the episode is no action"
     assert (third.trials[0].success, third.missing) == (None, "undecided")
-
-
-async def test_a_lesson_not_drawn_is_no_failure(tmp_path: Path) -> None:
-    (one,) = await played_again(
-        tmp_path, {"a-s0": [False, True]}, 2, Scribe(lesson=lambda prompt: "")
-    )
-    assert (one.missing, [solved(one, count) for count in (1, 2)]) == ("no lesson", [False, None])
-
-
-def test_what_never_began_is_told_by_its_name(tmp_path: Path) -> None:
-    never = TaskResult(name="click-tab-2-s7", attempts=(), ended="not_begun")
-    results = ReflexionResults(evaluator=EvaluatorInfo("oracle", "1"), attempts=1, tasks=(never,))
-    (tmp_path / RESULTS).write_bytes(encode(results))
-    (one,) = read_runs(tmp_path, {"click-tab-2": "somewhere"})
-    assert (one.task, one.seed, one.group, one.trials, one.missing) == (
-        "click-tab-2",
-        7,
-        "somewhere",
-        (),
-        "could not begin",
-    )

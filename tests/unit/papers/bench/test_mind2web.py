@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from prill.papers.bench.mind2web import (
@@ -15,18 +13,9 @@ from prill.papers.bench.mind2web import (
     played_turn,
     recorded_bench,
 )
-from prill.papers.bench.papers import paper_names, read_paper
+from prill.papers.bench.papers import read_paper
 from prill.papers.bench.tables import bench_picture, bench_text
-from prill.papers.mind2web.pages.state import (
-    Marking,
-    PageState,
-    StepScore,
-    StepTarget,
-    describe_step,
-    parse_action,
-    read_state,
-    word_f1,
-)
+from prill.papers.mind2web.pages.state import Marking, StepScore, StepTarget, word_f1
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 RIGHT, WRONG = StepScore(1.0, 1.0, True), StepScore(0.0, 0.5, False)
@@ -56,15 +45,6 @@ def test_f1_counts_sets_of_words_with_case() -> None:
     assert word_f1("TYPE a a", "TYPE a", punctuation=True) == 1, "sets, not lists"
 
 
-def test_punctuation_counts_in_one_form_only() -> None:
-    pair = "TYPE a & b", "TYPE a b"
-    assert word_f1(*pair, punctuation=False) == 1
-    assert word_f1(*pair, punctuation=True) == pytest.approx(6 / 7)
-    asked, done = StepTarget(("3",), (0,), "TYPE", "a b"), Action("type", target="3", value="a & b")
-    assert Marking("generation").score(asked, done).success
-    assert not Marking("multi-choice").score(asked, done).success
-
-
 @pytest.mark.parametrize(
     ("said", "wanted", "f1"),
     [
@@ -78,12 +58,6 @@ def test_punctuation_counts_in_one_form_only() -> None:
 def test_synapse_reads_what_was_said(said: str, wanted: tuple[str, str], f1: float) -> None:
     score = Marking("synapse").score(StepTarget(("1",), (0,), *wanted), Action("none", said))
     assert score.f1 == pytest.approx(f1)
-
-
-def test_synapse_empty_brackets_are_no_value() -> None:
-    assert parse_action("TYPE [5] []") == ("TYPE", "5", None)
-    assert parse_action("Action: CLICK [7]") == ("CLICK", "7", None)
-    assert parse_action("XCLICK [7]") == (None, "7", None), "an operation stands alone"
 
 
 def test_synapse_match_by_text_or_by_parts() -> None:
@@ -121,12 +95,6 @@ def test_value_of_a_click_counts_against_it() -> None:
     )
 
 
-def test_no_prediction_is_wrong_not_an_error() -> None:
-    asked = StepTarget(("5",), (0,), "CLICK")
-    assert Marking().score(asked, Action("none")) == StepScore()
-    assert Marking().score(asked, None) == StepScore()
-
-
 def test_turns_and_conversations_are_averaged() -> None:
     played = [
         turn("a0", "a", RIGHT, WRONG),  # ele 1/2, F1 3/4, not all right
@@ -145,15 +113,6 @@ def test_tasks_are_averaged_as_in_mindact() -> None:
     played = [turn("a", "a", RIGHT, WRONG), turn("b", "b", RIGHT, RIGHT, RIGHT, RIGHT)]
     assert shares(played, "mind2web")[2:] == [0.75, 0.5]
     assert shares(played, "micro")[2] == pytest.approx(0.8333)
-
-
-def test_broken_turns_are_in_no_figure() -> None:
-    whole = turn("a", "a", RIGHT)
-    broken = PlayedTurn(turn("b", "b", RIGHT).turn, None)
-    figures = compute_figures([whole, broken])
-    assert (figures.turns, figures.missing, figures.figures["mind2web"]["SR"].share) == (1, 1, 1.0)
-    nothing = compute_figures([broken])
-    assert nothing.figures["mt-mind2web"]["TSR"].share is None
 
 
 def test_unplayed_steps_of_an_episode_are_wrong() -> None:
@@ -188,14 +147,6 @@ def test_ranking_is_the_best_candidate_alone() -> None:
     ranking = compute_ranking([RecordedTurn(id="a", conversation="a", asked=asked)])
     assert ranking.first.figures["mt-mind2web"]["Ele. Acc"].share == pytest.approx(1 / 3)
     assert ranking.recall == pytest.approx({1: 1 / 3, 5: 2 / 3, 10: 2 / 3, 20: 2 / 3, 50: 2 / 3})
-
-
-def test_state_tells_what_was_asked() -> None:
-    state = PageState("<html/>", ("4", "9"), ("[link]  A -> CLICK", "[b]  C -> CLICK"), ("7", ""))
-    assert read_state(state.text()) == state
-    assert read_state(replace(state, candidates=(), withheld=("4",)).text()).withheld == ("4",)
-    step = Step(Observation(text=state.text()), Action("type", target="9 3", value="x"))
-    assert describe_step(step) == StepTarget(("9", "3"), (1, None), "TYPE", "x")
 
 
 def test_tables_stand_beside_theirs() -> None:
@@ -251,37 +202,3 @@ def test_data_is_counted_by_hand_beside_theirs() -> None:
     assert "| **theirs** | 34 | 191 | 5.62 | 3.16 | 626.3 | 37.4 | 195000 |" in text
     assert "| **theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base) | 2.56 |" in text
     assert describe_data([]) is None
-
-
-def test_published_data_agree_with_themselves() -> None:
-    for conversations, turns, each, *_ in read_paper("self-map").data.values():
-        assert turns / conversations == pytest.approx(each, abs=0.006)
-
-
-def test_mindact_stands_beside_runs_of_mindact() -> None:
-    followed = [name for name in paper_names("mind2web") if "mindact" in read_paper(name).agents]
-    assert followed == ["self-map", "synapse-mind2web"]
-    one = turn("a", "a", RIGHT)
-    played = [replace(one, turn=replace(one.turn, split="cross-task"))]
-    text = bench_text(
-        recorded_bench(played, [read_paper(name) for name in followed], agent="mindact")
-    )
-    assert (
-        "| **theirs**: Synapse on Mind2Web: MindAct (GPT-3.5) |  |  |  | 20.3% | - | 17.4% | 0.8% |"
-        in text
-    ), "single tasks stand beside single tasks"
-    assert "MT-Mind2Web" not in text
-
-
-def test_theirs_on_single_tasks_add_up() -> None:
-    """The paper's gains of step success: 17.4 becomes 23.0 (+32 %), 26.0 (+50 %) and 27.1 (+56
-    %).
-    """
-    paper = read_paper("synapse-mind2web")
-    rows = [
-        paper.printed[f"{split}: Step SR"]
-        for split in ("cross-task", "cross-website", "cross-domain")
-    ]
-    means = [sum(row[i] for row in rows) / 3 for i in range(4, 8)]
-    assert [round(100 * mean, 1) for mean in means] == [17.4, 23.0, 26.0, 27.1]
-    assert [round(100 * (mean / means[0] - 1)) for mean in means[1:]] == [32, 50, 56]

@@ -4,7 +4,6 @@ one's own are checked.
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from math import isnan
 from pathlib import Path
@@ -12,7 +11,6 @@ from statistics import fmean
 
 import pytest
 
-from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import UsageError
 from prill.papers.bench.papers import ALL, list_tasks, paper_names, read_paper, theirs
 from prill.papers.synapse.prompting import task_table
@@ -82,20 +80,6 @@ def test_synapse_columns_are_the_printed_ones_by_task() -> None:
     assert rows["use-spinner"][8:] == (0.11, 0.07, 0.17)
 
 
-def test_shared_tasks_are_those_of_the_printed_means() -> None:
-    shared, paper = read_paper("structured-reflection-shared"), read_paper("structured-reflection")
-    for category, (t1, later, column) in {
-        "1-screen-n-step": (0.953, 0.973, 1),
-        "n-screen-n-step": (0.735, 0.873, 2),
-    }.items():
-        tasks = shared.categories[category]
-        assert len(tasks) == shared.sizes[category]
-        for trials, printed in ((0, t1), (column, later)):
-            mean = fmean(paper.tasks[task][trials] for task in tasks)
-            assert mean == pytest.approx(printed, abs=0.0006), "the paper's means of its own tasks"
-            assert shared.printed[category][4 + trials] == printed
-
-
 def test_webarena_groups_come_to_the_whole() -> None:
     paper = read_paper("step-webarena")
     assert sum(paper.sizes.values()) == 812
@@ -129,21 +113,6 @@ def test_lists_have_the_sizes_of_the_papers() -> None:
             assert set(read_paper(name).tasks) == set(list_tasks(read_paper(name)))
 
 
-def test_all_listed_tasks_are_in_miniwob() -> None:
-    if importlib.util.find_spec("miniwob") is None:
-        pytest.skip("miniwob is not installed: pip install --no-deps miniwob")
-    listed = {task for name in paper_names("miniwob") for task in list_tasks(read_paper(name))}
-    assert not listed - set(MiniWoB.tasks())
-
-
-def test_figures_of_a_file_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(OWN)
-    paper = read_paper(tmp_path / "own.toml")
-    first, second = theirs(paper, "easy", ["click-link", "click-tab", "unknown"])
-    assert first is not None and second is not None
-    assert (first.success, first.tasks, second.success, second.tasks) == (0.75, 2, 0.5, 1)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -166,11 +135,3 @@ def test_broken_figures_name_their_place(tmp_path: Path, old: str, new: str, pro
     with pytest.raises(UsageError, match=problem) as raised:
         read_paper(path)
     assert str(path) in str(raised.value)
-
-
-def test_an_unknown_paper_names_those_there_are() -> None:
-    with pytest.raises(
-        UsageError,
-        match="unknown figures 'stepp'; expected one of self-map, step, step-airline, ",
-    ):
-        read_paper("stepp")

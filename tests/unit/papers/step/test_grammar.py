@@ -74,13 +74,6 @@ def test_an_action_is_found(reply: str, reason: str | None, action: str | None) 
     assert read_reply(reply) == (reason, action)
 
 
-def test_enter_is_what_the_library_says() -> None:
-    assert read_environment_action(read_call("type [3] [a ] b]"), enter=False).value == "a ] b"
-    assert read_environment_action(read_call("type [3] [tea]"), enter=True).value == "tea\n"
-    assert read_environment_action(read_call("type [3] [tea]"), enter=False).value == "tea"
-    assert read_environment_action(read_call("type [3] [tea] [1]"), enter=False).value == "tea\n"
-
-
 @pytest.mark.parametrize(
     "written", ["[7]", "", "click", "click [it]", "type [3]", "scroll [sideways]"]
 )

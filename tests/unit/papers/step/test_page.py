@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from prill.errors import NoEvidenceError
 from prill.papers.step.page import html_lines, show
-from prill.policies.registry import make_policy
-from prill.testing.scripted import ScriptedModel
-from prill.types import Observation, Task
 
 PAGE = """<div id="wrap" data-wob_ref="1"><div id="query" data-wob_ref="2">Pick <b data-wob_ref="3">May 3</b></div>
 <div id="area" data-wob_ref="4">
@@ -59,21 +53,3 @@ def test_actions_name_elements_in_words() -> None:
     shown = show(PAGE, 150)
     assert shown.page.target("[13]") == "[13] button 'O K'"
     assert shown.page.target("[-1]") == "[-1]"
-
-
-def test_rows_are_cut_from_the_end() -> None:
-    assert show(PAGE, 3).text.splitlines() == LINES.splitlines()[:3]
-    assert show("[1] a\n[2] b\n[3] c", 2).text == "[1] a\n[2] b"
-
-
-def test_unnumbered_lines_get_numbers() -> None:
-    shown = show('text "Name"\nbutton "OK"', 10)
-    assert shown.text == '[1] text "Name"\n[2] button "OK"'
-    assert shown.page.target("[2]") == 'button "OK"'
-
-
-async def test_miniwob_is_not_played_by_lines() -> None:
-    agent = make_policy("step", model=ScriptedModel([]))
-    agent.reset(Task(id="miniwob/click-link?seed=0", goal="Click on the link 'x'."))
-    with pytest.raises(NoEvidenceError, match="library miniwob needs pages as HTML; for MiniWoB"):
-        await agent.act(Observation(text='link "x"'))

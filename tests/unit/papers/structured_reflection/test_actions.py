@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from prill.actions.webarena import UnreadableActionError
 from prill.papers.structured_reflection.actions import (
     PlannedOrder,
     format_line,
     parse_action,
-    planned_lines,
     read_order,
 )
 
@@ -38,17 +36,6 @@ from prill.papers.structured_reflection.actions import (
 )
 def test_lines_are_read_by_their_verb(line: str, order: PlannedOrder) -> None:
     assert read_order(line) == order
-
-
-@pytest.mark.parametrize("line", ["wait a little", "", "press", "hold everything", "N/A"])
-def test_other_lines_cannot_be_read(line: str) -> None:
-    with pytest.raises(UnreadableActionError):
-        read_order(line)
-
-
-def test_scroll_and_blank_lines_are_left_out() -> None:
-    reply = "\n\n1. click id=5\nscroll down\n- press ENTER\n[eod]\nclick id=9"
-    assert planned_lines(reply) == ["click id=5", "press ENTER"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from prill.errors import NoEvidenceError
 from prill.papers.structured_reflection.screen import cell, read_screen
 from tests.support.papers.pages import page
 
@@ -47,17 +46,6 @@ def test_fields_show_what_they_hold() -> None:
     ]
 
 
-def test_of_the_instruction_icons_stay() -> None:
-    query = (
-        '<div id="query" data-wob_ref="2">Do <b data-wob_ref="3">it</b><br><i class="bin" '
-        'data-wob_ref="9"></i></div>'
-    )
-    assert (
-        read_screen(f'<div data-wob_ref="1">{query}<i data-wob_ref="4">x</i></div>').text()
-        == '<i id=9 class="bin"></i>\n<i id=4>x</i>'
-    )
-
-
 @pytest.mark.parametrize(
     ("x", "y", "place"),
     [
@@ -85,11 +73,6 @@ def test_hiding_one_id_spares_longer_ones() -> None:
     assert shown == "<i>x</i>\n<i id=10>x</i>\n<i id=21>x</i>"
 
 
-def test_text_without_numbers_is_refused() -> None:
-    with pytest.raises(NoEvidenceError, match="text = 'html'"):
-        read_screen('button "Go"')
-
-
 def test_keys_find_elements_under_other_numbers() -> None:
     lines = (
         "<b class='like'></b>",
@@ -102,10 +85,3 @@ def test_keys_find_elements_under_other_numbers() -> None:
     assert [other.number(key) for key in keys] == ["21", "22", "23", "24"]
     assert other.number(one.key("1100")) == "1100", "what has no line is known by its number"
     assert read_screen(page("<b class='like'></b>")).numbers(keys) == {"1"}
-
-
-def test_keys_outlast_what_was_typed() -> None:
-    empty, filled = (
-        read_screen(page(f"<input type='text' value='{value}'>")) for value in ("", "x")
-    )
-    assert empty.key("1") == filled.key("1")

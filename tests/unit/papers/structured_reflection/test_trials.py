@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from prill.io.retries import AttemptResult, TaskResult
 from prill.papers.bench import read_paper
-from prill.refine.outcomes import AttemptResult, TaskResult
 from tests.support.papers.trials import category_means, completion, solved_by, within
 
 
@@ -40,15 +40,7 @@ def test_solved_counts_the_first_success() -> None:
     assert [sum(within(solved, attempts).values()) for attempts in (1, 2, 5)] == [1, 2, 2]
 
 
-def test_an_unknown_truth_is_no_failure() -> None:
-    assert solved_by([task("a", False, None), task("b", None, True), task("c")]) == {"b": 2}
-
-
 def test_completion_is_a_share_of_seeds() -> None:
     solved = {"tab s1": 1, "tab s2": 3, "pie s1": None}
     shares = [completion(solved, attempts, lambda name: name.split()[0]) for attempts in (1, 3)]
     assert shares == [{"tab": 0.5, "pie": 0.0}, {"tab": 1.0, "pie": 0.0}]
-
-
-def test_categories_without_tasks_are_left_out() -> None:
-    assert category_means({"a": 0.5, "b": 1.0}, {"x": ["a", "b", "c"], "y": ["c"]}) == {"x": 0.75}

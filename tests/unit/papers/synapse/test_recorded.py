@@ -7,18 +7,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
-from prill.io.store import write_trajectories
+from prill.errors import TruncatedError, UnparsableError
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.pages.state import Marking, PageState, describe_step
 from prill.papers.replies import UnreadableReplyError
 from prill.papers.synapse.memory import ExemplarMemory
-from prill.papers.synapse.prompting import count_tokens
 from prill.papers.synapse.recorded import (
     RecordedSpec,
     RecordedSynapse,
@@ -27,7 +24,6 @@ from prill.papers.synapse.recorded import (
     make_key,
     parse_action,
 )
-from prill.policies.registry import make_policy
 from prill.protocols import Demonstrator, Message
 from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -112,23 +108,6 @@ async def test_nearest_trajectories_come_first() -> None:
     assert "<a id=7" in texts[-1] and "<a id=8" not in texts[-1], "the best five"
 
 
-async def test_only_as_many_exemplars_as_fit() -> None:
-    """A limit that two fit into exactly: two are shown, and they are the nearest two."""
-    model = ScriptedModel(["`CLICK [3]`"] * 3)
-    await play(
-        RecordedSynapse(model, RecordedSpec(exemplars=2), opened=known()), PageState(PAGE, RANKED)
-    )
-    limit = count_tokens(model.seen[0]) + 100
-    for context, shown in ((limit, 3), (limit - 1, 2)):
-        await play(
-            RecordedSynapse(model, RecordedSpec(context=context), opened=known()),
-            PageState(PAGE, RANKED),
-        )
-        texts = said(model.seen[-1])
-        assert sum(text.startswith("Task:") for text in texts) == shown
-        assert texts[1].startswith("Task: Buy red shoes of size 9\n")
-
-
 async def test_too_long_is_wrong_without_a_call() -> None:
     (step,) = await play(
         RecordedSynapse(ScriptedModel([]), RecordedSpec(context=150), opened=known()),
@@ -181,24 +160,6 @@ async def test_lost_step_stays_in_the_history() -> None:
     assert "Task:" not in now
 
 
-async def test_lost_target_is_told_by_its_words() -> None:
-    states = [PageState(PAGE, RANKED), PageState(PAGE, RANKED, ("[link]  Away -> CLICK",), ("",))]
-    model = ScriptedModel(["`CLICK [3]`"] * 2)
-    await play(RecordedSynapse(model, RecordedSpec(exemplars=0), opened=known()), *states)
-    assert "Action: ([link]  Away -> CLICK)" in said(model.seen[1])
-
-
-async def test_same_exemplars_without_memory() -> None:
-    shown = []
-    for goal in ("Fly to Rome", "Buy red socks"):
-        model = ScriptedModel(["`CLICK [3]`"])
-        policy = RecordedSynapse(model, RecordedSpec(mode="no_memory"), opened=known())
-        await play(policy, PageState(PAGE, RANKED), goal=goal)
-        shown.append(said(model.seen[0])[1:-1])
-    assert shown[0] == shown[1]
-    assert sum(text.startswith("Task:") for text in shown[0]) == 3
-
-
 async def test_single_steps_tell_the_last_five() -> None:
     model = ScriptedModel(["CLICK [4] it is. Task: another"])
     past = tuple(f"[link]  {n} -> CLICK" for n in range(7))
@@ -225,44 +186,6 @@ async def test_demonstration_is_what_it_would_be_asked() -> None:
     assert reply == "Action: `CLICK [3]`"
     with pytest.raises(UnparsableError, match="not among the best 5"):
         policy.demonstrate(turn("g", "Buy", "8"), 0)
-
-
-async def test_memory_is_a_file_or_a_folder(tmp_path: Path) -> None:
-    write_trajectories(tmp_path / "train.jsonl", TRAIN)
-    await known().save(tmp_path / "memory")
-    places = (tmp_path / "train.jsonl", tmp_path / "memory")
-    policies = [
-        make_policy("synapse-mind2web", model=ScriptedModel([]), memory=place) for place in places
-    ]
-    assert [policy.memory.hash for policy in policies if isinstance(policy, RecordedSynapse)] == [
-        known().hash
-    ] * 2
-    with pytest.raises(UsageError, match="give a file of recorded turns"):
-        make_policy("synapse-mind2web", model=ScriptedModel([]))
-
-
-async def test_other_observations_are_refused() -> None:
-    policy = RecordedSynapse(ScriptedModel([]), RecordedSpec(exemplars=0))
-    with pytest.raises(NoEvidenceError, match="not the state of a recorded page"):
-        await policy.act(Observation(text="a page"))
-
-
-async def test_domain_tells_tasks_apart() -> None:
-    """Two tasks in the same words, on sites of two domains: that of the domain at hand comes first,
-    as by the paper's key.
-    """
-    hotel, gig = turn("t1", "Book it", "3"), turn("t2", "Book it", "4")
-    known = [
-        replace(hotel, metadata={"domain": "Hotels"}),
-        replace(gig, metadata={"domain": "Music"}),
-    ]
-    for domain, action in (("Hotels", "CLICK [3]"), ("Music", "CLICK [4]")):
-        model = ScriptedModel(["`CLICK [3]`"])
-        policy = RecordedSynapse(
-            model, RecordedSpec(exemplars=1), opened=build_memory(known, TfidfEmbedder())
-        )
-        await play(policy, PageState(PAGE, RANKED, domain=domain), goal="Book it")
-        assert any(action in text for text in said(model.seen[0])[2:3])
 
 
 def test_key_has_four_lines() -> None:
@@ -294,14 +217,3 @@ def test_the_real_step_has_its_four_lengths() -> None:
     lengths = [len(make_exemplar(trajectory, k).steps[0].observation or "") for k in (3, 5, 20, 50)]
     assert lengths == [233, 488, 1698, 4905]
     assert make_exemplar(trajectory).steps[0].action.startswith("Action: `CLICK [8635]`")
-
-
-@pytest.mark.parametrize(
-    ("name", "match"), [("gpt-3.5-turbo", "exact_text"), ("local/codellama", "parsed")]
-)
-def test_steps_are_marked_as_the_paper_marks_such_a_model(name: str, match: str) -> None:
-    policy = RecordedSynapse(ScriptedModel([], name=name), RecordedSpec(mode="no_trajectory"))
-    assert policy.marking.step_match == match
-    assert policy.usual_settings("mind2web") == {"step_match": match}
-    other = RecordedSynapse(policy.model, RecordedSpec(mode="no_trajectory", step_match="parsed"))
-    assert other.marking.step_match == "parsed"

@@ -4,12 +4,8 @@ tests/e2e/emulators.
 
 from __future__ import annotations
 
-import pytest
-
-from prill.errors import UsageError
 from prill.policies.miniwob_text import TextPage
 from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
-from prill.policies.scripted.scripts import SCRIPTS
 from prill.types import Action, Observation, Task
 
 FORM = (
@@ -52,16 +48,6 @@ async def test_solve_types_and_submits() -> None:
     ]
 
 
-async def test_wrong_target_still_submits() -> None:
-    done = await actions("wrong-target")
-    assert [a.value for a in done[:2]] == ["x9", "ada"]
-    assert done[2].target == 'button "Login"'
-
-
-async def test_no_submit_leaves_out_the_last() -> None:
-    assert (await actions("no-submit"))[:-1] == (await actions("solve"))[:-2]
-
-
 async def test_stop_early_leaves_a_field_empty() -> None:
     first, stop = await actions("stop-early")
     assert first == (await actions("solve"))[0]
@@ -73,18 +59,3 @@ async def test_false_claim_did_nothing() -> None:
     assert look.kind == "scroll"
     assert stop.value is not None
     assert "complete" in stop.value or "Done" in stop.value
-
-
-async def test_missing_element_is_admitted() -> None:
-    policy = ScriptedPolicy()
-    policy.reset(Task(goal='Click on the "go" button.', site="click-button"))
-    step = await policy.act(Observation(text='button "stop"'))
-    assert step.action.value == "I could not do it: no element is named 'go'."
-
-
-def test_unknown_script_is_refused() -> None:
-    with pytest.raises(UsageError, match="expected one of solve, wrong-target"):
-        ScriptedPolicy("cheat")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="only for choose-list"):
-        ScriptedPolicy().reset(Task(goal="g", site="chess"))
-    assert len(SCRIPTS) >= 14

@@ -4,11 +4,19 @@ import asyncio
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from prill.config.registry import load_object
 from prill.errors import InputError, MissingExtraError, NoEvidenceError, UsageError
 from prill.io.store import BadLine
-from prill.refine.rewards import Reward, RewardSpec, chat_trajectory, to_json
+from prill.refine.rewards import (
+    Reward,
+    RewardSpec,
+    TRLReward,
+    chat_trajectory,
+    judged_completion,
+    to_json,
+)
 from prill.refine.rewards.chat import carried
 from prill.refine.rewards.inspect_ai import judge_scorer
 from prill.refine.rewards.openenv import episode_trajectory, judge_rubric
@@ -221,3 +229,59 @@ def test_missing_frameworks_are_named() -> None:
             MissingExtraError, match=f"^{name} is not installed; run: pip install {name}$"
         ):
             make()
+
+
+CLAIM = {"role": "assistant", "content": "Everything is bought: yes"}
+TALK = [CALL, tool("the cart is empty"), CLAIM]
+
+
+def test_conversation_of_a_completion_keeps_what_was_done() -> None:
+    """The judge sees calls and outputs, not the agent's texts joined into an answer."""
+    run = judged_completion([{"role": "user", "content": "Example"}, GOAL], TALK)
+    assert run.task.goal == "Buy tea"
+    assert [step.action.text for step in run.steps] == ['open({"at": 1})', ""]
+    assert run.steps[1].observation.text == "the cart is empty"
+    assert run.answer == "Everything is bought: yes"
+    cut = judged_completion([GOAL], TALK[:2])
+    assert cut.answer is None and cut.final and cut.final.text == "the cart is empty"
+    assert judged_completion([GOAL], [CLAIM]).answer == CLAIM["content"], "one answer"
+
+
+def test_images_go_where_the_messages_have_places() -> None:
+    image = Image.new("RGB", (4, 4))
+    shown = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Buy tea"}]}
+    answer = {"role": "tool", "content": [{"type": "image"}]}
+    run = judged_completion([shown], [CALL, answer, CLAIM], [image, image])
+    assert all(step.observation.screenshot for step in run.steps)
+    with pytest.raises(InputError, match="places for 2 images, but 1 came"):
+        judged_completion([shown], [CALL, answer, CLAIM], [image])
+
+
+def test_messages_that_cannot_be_read_are_unscored() -> None:
+    odd = [CALL, {"role": "critic", "content": "good"}, CLAIM]
+    function = TRLReward(Reward(Answer()), column=None)
+    talks = {"prompts": [[GOAL]] * 3, "completions": [TALK, odd, [CLAIM]]}
+    assert asyncio.run(function(**talks)) == [0.0, None, 0.0]
+    assert [result.problem.partition(":")[0] for result in _seen(function, talks)] == [
+        "",
+        "input",
+        "",
+    ]
+
+
+def _seen(function: TRLReward, talks: dict[str, Any]) -> Any:
+    items = function._items(talks["completions"], talks["prompts"], None, {})
+    return function.reward.batch(items)
+
+
+def test_verl_judges_messages_and_refuses_the_text_of_several_turns() -> None:
+    score = make_compute_score(Reward(Answer()), key=None)
+
+    def of(**extra: Any) -> float:
+        told = asyncio.run(score(solution_str="yes", extra_info={"question": "Buy tea", **extra}))
+        return told["score"]
+
+    assert of() == of(num_turns=2) == 1.0
+    assert of(num_turns=4, messages=[GOAL, *TALK]) == 0.0
+    with pytest.raises(InputError, match="a conversation of 4 turns came as one text"):
+        of(num_turns=4)

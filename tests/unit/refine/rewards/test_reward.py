@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +268,50 @@ def test_a_process_that_used_threads_ends_quietly() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+class Hanging(Given):
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        if trajectory.task.goal == "hang":
+            await asyncio.Event().wait()
+        return await super().__call__(trajectory)
+
+
+def test_judge_that_hangs_is_unscored() -> None:
+    bounded = Reward(Hanging(), RewardSpec(judge_timeout=0.05))
+    hung, well = bounded.batch([attempt("hang"), attempt("success")])
+    assert (hung.reward, hung.verdict.unscored) == (None, "timeout")
+    assert "did not finish within 0.05 s" in hung.problem
+    assert well.reward == 1.0
+
+
+def test_rewards_of_turns_go_beside_the_scalar() -> None:
+    steps, whole, none = reward().batch([attempt("steps"), attempt("success"), attempt("timeout")])
+    assert steps.turn_rewards == (0.5, -0.5, 1.0)
+    assert whole.turn_rewards is none.turn_rewards is None
+
+
+class Chances(Given):
+    """The probability of success is the number of steps, in tenths."""
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        told = await super().__call__(trajectory)
+        if told.unscored or told.score is None:
+            return told
+        return replace(told, score=len(trajectory.steps) / 10)
+
+
+def test_attempts_of_a_goal_are_ranked() -> None:
+    attempts = [
+        *(attempt("tea", steps) for steps in (1, 4, 4, 9)),
+        attempt("cups", 5),
+        attempt("timeout", 2),
+        BadLine("x", "x", "broken", b""),
+    ]
+    ranked = asyncio.run(Reward(Chances()).ranked(attempts))
+    assert [result.reward for result in ranked] == [0.0, 0.5, 0.5, 1.0, None, None, None]
+    assert ranked[4].problem.startswith("no_evidence: no other attempt")
+    shorter = Reward(Chances(), RewardSpec(length_penalty=0.1))
+    assert [result.reward for result in asyncio.run(shorter.ranked(attempts[:2]))] == [-0.1, 0.6]
+    with pytest.raises(UsageError, match="gives no score"):
+        asyncio.run(Reward(Chances()).ranked([attempt("scoreless")] * 2))

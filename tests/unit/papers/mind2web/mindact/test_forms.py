@@ -8,7 +8,6 @@ import pytest
 
 from prill.papers.mind2web.mindact.forms import Picked, Wording, examples, to_operation
 from prill.papers.mind2web.pages.tree import CandidateChoice
-from prill.papers.replies import UnreadableReplyError
 from prill.types import Action
 
 CHOICES = [
@@ -53,19 +52,6 @@ def test_written_elements_are_found(answer: str, picked: Picked | None) -> None:
     assert WRITTEN.read(answer, CHOICES) == picked
 
 
-@pytest.mark.parametrize(
-    ("put", "answers"),
-    [
-        (LETTER, ("E.\nAction: CLICK", "Z.", "Action: CLICK", "")),
-        (WRITTEN, ("Action: CLICK", "Element:\nAction: CLICK", "")),
-    ],
-)
-def test_what_names_no_choice_is_unreadable(put: Wording, answers: tuple[str, ...]) -> None:
-    for answer in answers:
-        with pytest.raises(UnreadableReplyError):
-            put.read(answer, CHOICES)
-
-
 def test_without_numbers_texts_decide() -> None:
     """A page may say what looks like a number, and the worked examples have none either."""
     choices = [CandidateChoice("70", "(a Order id=1 )"), CandidateChoice("71", "(a Help )")]
@@ -77,15 +63,6 @@ def test_without_numbers_texts_decide() -> None:
         for example in examples():
             assert "id=" in str(Wording(form, True).example(example))
             assert "id=" not in str(Wording(form, True, numbers=False).example(example))
-
-
-def test_a_chat_model_may_think_or_go_on() -> None:
-    asked = Wording("choice", True)
-    assert asked.read(
-        "<think>Answer: B.</think>It is C. Answer: D.\nAction: CLICK", CHOICES
-    ) == Picked("72", "CLICK", "")
-    assert asked.read("Answer: A.\n\nNext:\nAnswer: B.\nAction: CLICK", CHOICES) is None
-    assert asked.read("B.\nAction: CLICK", CHOICES) == Picked("70", "CLICK", "")
 
 
 @pytest.mark.parametrize("form", ["choice", "generation"])
@@ -114,14 +91,6 @@ def test_examples_have_the_paper_s_three_kinds() -> None:
         "Answer: A.",
         "Answer: B.\nAction: CLICK",
     ]
-
-
-def test_actions_are_written_as_calls() -> None:
-    assert Picked("12", "TYPE", "new york").action() == Action(
-        "type", "TYPE [12] [new york]", target="12", value="new york"
-    )
-    assert Picked("8635", "CLICK", "").action() == Action("click", "CLICK [8635]", target="8635")
-    assert Picked("8", "", "").action() == Action("none", "[8]", target="8")
 
 
 def test_no_page_can_end_its_part() -> None:

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
-from prill.errors import NoEvidenceError
-from prill.papers.embedders import TfidfEmbedder, normalized, own_embedder
+from prill.papers.embedders import normalized
 from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, build_memory
 from prill.papers.mind2web.pages.state import PageState
-from prill.types import Observation, Step, Task, Trajectory
+from prill.types import Task, Trajectory
 from tests.support.papers.conversations import turn
 
 STATE = PageState("<html/>", ("11",))
@@ -100,15 +98,6 @@ async def test_like_steps_are_one_group() -> None:
     assert len(texts) == len(set(texts)) == 4
 
 
-async def test_no_text_is_embedded_twice() -> None:
-    hashing = Hashing()
-    recall, memory = Recall("matched", 1, "relevance", own_embedder(hashing)), build_memory(TASK)
-    first = await recall(memory, TASK, STATE)
-    assert await recall(memory, TASK, STATE) == first and len(hashing.asked) == 1
-    await recall(memory, TASK, PageState("", (), ("x",)))
-    assert hashing.asked[1] == ["Task: add more blue towels\nActions: x"]
-
-
 async def test_orders_are_relevance_and_time() -> None:
     task = conversation(*TASK.earlier, goal="show the basket and kettles")
     past = ("[a]  basket -> CLICK",)
@@ -125,29 +114,3 @@ async def test_baselines_show_what_they_should() -> None:
     assert await recalled(task, "all") == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
     assert await recalled(task, "fixed") == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
     assert await recalled(task, "turns") == [(1, 0), (1, 1), (1, 2)]
-
-
-async def test_words_alone_tell_turns_apart() -> None:
-    recall = Recall("turns", 1, "relevance", TfidfEmbedder())
-    assert places(await recall(build_memory(TASK), TASK, STATE)) == [(1, 0), (1, 1), (1, 2)]
-
-
-async def test_pages_count_only_when_so_asked() -> None:
-    hashing = Hashing()
-    recall = Recall(
-        "matched", 1, "relevance", hashing, lambda state: f"page of {' '.join(state.candidates)}"
-    )
-    await recall(build_memory(TASK), TASK, STATE)
-    assert hashing.asked[0][0].endswith("\npage of 11") and hashing.asked[0][1].endswith(
-        "\npage of 11 12 13"
-    )
-
-
-def test_a_turn_without_pages_says_so() -> None:
-    run = TASK.earlier[1]
-    bare = tuple(Step(Observation(), step.action) for step in run.steps)
-    memory = build_memory(
-        conversation(TASK.earlier[0], Trajectory(id="t1", task=run.task, steps=bare))
-    )
-    with pytest.raises(NoEvidenceError, match="turn 2 of the conversation has no page at step 1"):
-        memory[1].state()

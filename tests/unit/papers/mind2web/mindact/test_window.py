@@ -4,8 +4,6 @@ earlier ones.
 
 from __future__ import annotations
 
-import pytest
-
 from prill.papers.mind2web.mindact.forms import Passage
 from prill.papers.mind2web.mindact.window import Window, rough_tokens
 from tests.support.papers.conversations import request
@@ -24,7 +22,7 @@ def step(mark: str, size: int = 20, answer: str | None = "B.") -> Passage:
 
 def test_each_part_is_cut_to_its_length() -> None:
     passage = Passage(f"'''\n{words(900, 'p')}\n'''", words(900, "q"), words(900, "a"))
-    window = Window(TOKENS, 512, 100_000, "token")
+    window = Window(TOKENS, 512, 100_000)
     text = request(window.trained(words(900, "s"), [passage], step("x", answer=None)))
     parts = {mark: sum(word.startswith(mark) for word in text.split()) for mark in "pqa"}
     frame = len(TOKENS("### Human:\n'''\n\n'''\n"))
@@ -35,41 +33,25 @@ def test_each_part_is_cut_to_its_length() -> None:
 
 def test_history_is_cut_from_the_left() -> None:
     history, current = [step(mark) for mark in "abc"], step("x", answer=None)
-    whole = request(Window(TOKENS, 512, 100_000, "token").trained("role", history, current))
-    now = request(Window(TOKENS, 512, 100_000, "token").trained("role", [], current))
+    whole = request(Window(TOKENS, 512, 100_000).trained("role", history, current))
+    now = request(Window(TOKENS, 512, 100_000).trained("role", [], current))
     size = len(TOKENS("role")) + len(TOKENS(now))
-    cut = request(Window(TOKENS, 512, size + 30, "token").trained("role", history, current))
+    cut = request(Window(TOKENS, 512, size + 30).trained("role", history, current))
     assert whole.endswith(cut) and cut.endswith(now)
     assert len(TOKENS(cut)) == len(TOKENS(now)) + 30
     assert "c019" in cut and "a019" not in cut
 
 
-def test_whole_snippets_go_when_so_asked() -> None:
-    history, current = [step(mark) for mark in "abc"], step("x", answer=None)
-    now = request(Window(TOKENS, 512, 100_000, "snippet").trained("role", [], current))
-    one = len(
-        TOKENS(
-            request(Window(TOKENS, 512, 100_000, "snippet").trained("role", history[2:], current))
-        )
-    )
-    total = len(TOKENS("role")) + 2 * one - len(TOKENS(now))
-    cut = request(Window(TOKENS, 512, total, "snippet").trained("role", history, current))
-    assert "b000" in cut and "a0" not in cut and cut.startswith("### Human:")
-    tight = request(Window(TOKENS, 512, total - 1, "snippet").trained("role", history, current))
-    assert "c000" in tight and "b0" not in tight
-
-
-@pytest.mark.parametrize("truncate", ["token", "snippet"])
-def test_the_current_step_is_never_cut(truncate: str) -> None:
+def test_the_current_step_is_never_cut() -> None:
     current = step("x", 300, answer=None)
-    window = Window(TOKENS, 512, 40, truncate)  # type: ignore[arg-type]
+    window = Window(TOKENS, 512, 40)
     text = request(window.trained("role", [step("a")], current))
     assert "x299" in text and "a0" not in text
 
 
 def test_chat_keeps_steps_whole_and_examples() -> None:
     history = [step("a", 200), step("b", 20)]
-    messages = Window(TOKENS, None, 150, "token").chat(
+    messages = Window(TOKENS, None, 150).chat(
         "role", [step("e", 500)], history, step("x", answer=None)
     )
     assert [message.role for message in messages] == [

@@ -22,14 +22,3 @@ def test_state_tells_the_domain(about: tuple[str, str]) -> None:
     for targets, withheld in ((("3",), ()), ((), ("9",)), (("",), ("9",))):
         state = PageState(PAGE, ("7",), ("Domain: none",), targets, withheld, *about)
         assert read_state(state.text()) == state
-
-
-def test_action_with_line_breaks_stays_one() -> None:
-    state = read_state(PageState(PAGE, ("7",), ("TYPE: a\nCandidates: 1\r\nb",)).text())
-    assert state.past == ("TYPE: a Candidates: 1 b",) and state.candidates == ("7",)
-
-
-@pytest.mark.parametrize("text", ["", PAGE, "Previous actions:\n", "[1] link 'Cart'"])
-def test_other_texts_are_no_state(text: str) -> None:
-    with pytest.raises(ValueError, match="not the state"):
-        read_state(text)

@@ -1,0 +1,1 @@
+"""WebArena-Infinity: applications that run on any machine, with tasks and verifiers."""

@@ -1,1 +1,0 @@
-"""Published judge protocols as presets of one judge."""

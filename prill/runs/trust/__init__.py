@@ -1,1 +1,0 @@
-"""Runs that measure how reliable judges are."""

@@ -1,0 +1,1 @@
+"""Work over many items: several at a time, in this process or by Ray, until it is stopped."""

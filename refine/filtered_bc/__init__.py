@@ -1,0 +1,1 @@
+"""`prill filtered-bc`: an agent learns from those of its attempts that a judge accepts."""

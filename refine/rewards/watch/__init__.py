@@ -1,1 +1,0 @@
-"""Reward monitoring: detects when a reward is over-optimised."""
