@@ -20,11 +20,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
+from typing import Any, NoReturn, get_args, get_origin
 
 from prill.cli.layout import FlagLayout as FlagLayout
 from prill.cli.layout import Switches as Switches
-from prill.config.registry import Option, OptionError, load_object, nearest, read_value
+from prill.config.registry import (
+    Option,
+    OptionError,
+    bare_type,
+    is_sequence,
+    load_object,
+    nearest,
+    read_value,
+)
 from prill.config.toml import parse_toml
 from prill.config.values import (
     Config,
@@ -32,6 +40,7 @@ from prill.config.values import (
     config_options,
     get_name,
     inner_config,
+    is_config,
     load_table,
     merged,
 )
@@ -68,8 +77,8 @@ class Flag:
 
     @property
     def dotted(self) -> str:
-        """Returns the whole path, as words of a flag."""
-        return ".".join(self.path).replace("_", "-")
+        """Returns the whole path as text."""
+        return ".".join(self.path)
 
     @property
     def title(self) -> str:
@@ -79,7 +88,7 @@ class Flag:
     @property
     def shown(self) -> str:
         """Returns the flag for messages; for a boolean that is on, the one that turns it off."""
-        off = self.option.default is True and _is_bool(self.option.type) and self.name
+        off = self.option.default is True and bare_type(self.option.type) is bool and self.name
         return f"--no-{self.name}" if off else (*self.names, self.path[-1].upper())[0]
 
 
@@ -162,7 +171,7 @@ class Derived:
         places: dict[str, Any] = {}
         while names and arguments:
             name = names.pop(0)
-            if _several(self.flags[name].option.type):
+            if is_sequence(self.flags[name].option.type):
                 if file := next(
                     (argument for argument in arguments if argument.endswith(".toml")), None
                 ):
@@ -183,7 +192,8 @@ class Derived:
         # options have underscores in Python and in files
         if (name := flag.replace("_", "-")) in names:
             raise UsageError(f"{flag}: unknown option{nearest(name, names)}")
-        ends = [f"--{one.name}" for one in self.flags.values() if one.dotted == name[2:]]
+        dotted = self.flags.get(name[2:].replace("-", "_"))
+        ends = [f"--{dotted.name}"] if dotted else []
         ends = ends or [one for one in names if one.endswith(f".{name.lstrip('-')}")]
         if ends:
             least = min(one.count(".") for one in ends)
@@ -265,9 +275,8 @@ class Derived:
         """Returns the flag of a field, by its dotted path or last name; the path itself if it has
         none.
         """
-        paths = {".".join(flag.path): flag for flag in self.flags.values()}
         ends = (flag for flag in self.flags.values() if flag.path[-1] == path)
-        return flag.shown if (flag := paths.get(path) or next(ends, None)) else path
+        return flag.shown if (flag := self.flags.get(path) or next(ends, None)) else path
 
 
 def derive(
@@ -316,13 +325,12 @@ def derive(
         if str(error).partition(":")[0].partition(".")[0] in file:
             raise UsageError(f"{source}: {error}") from None
         raise
-    by_dest = {"__".join(flag.path): flag for flag in flags}
     assert len({flag.name or flag.path for flag in flags}) == len(flags), "two flags of one name"
-    groups: dict[str, Any] = {}
-    for dest, flag in by_dest.items():
-        title = flag.title
-        group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
-        _add(group, flag, dest, layout)
+    groups: dict[str, Any] = {"": parser}
+    for flag in flags:
+        if flag.title not in groups:
+            groups[flag.title] = parser.add_argument_group(flag.title)
+        _add(groups[flag.title], flag, layout)
     parser.add_argument("--json", action="store_true", help="Print the result as JSON on stdout.")
     if dry_run:
         parser.add_argument(
@@ -330,14 +338,8 @@ def derive(
             action="store_true",
             help="Check everything, print the expected work, calls and cost, and exit.",
         )
-    return Derived(
-        parser,
-        by_dest,
-        file,
-        source,
-        type,
-        [name.replace(".", "__") for name in layout.positional],
-    ), argv
+    by_path = {flag.dotted: flag for flag in flags}
+    return Derived(parser, by_path, file, source, type, layout.positional), argv
 
 
 def _first(type: type[Config], layout: FlagLayout) -> tuple[Option | None, Any]:
@@ -383,7 +385,7 @@ def _usage(prog: str, type: type[Config], layout: FlagLayout) -> str:
     options = config_options(type)
     stated = []
     for name in layout.positional:
-        word = f"{name.upper()}{' ...' if _several(options[name].type) else ''}"
+        word = f"{name.upper()}{' ...' if is_sequence(options[name].type) else ''}"
         stated.append(word if options[name].required else f"[{word}]")
     needed = [
         f"{'-o' if name == 'output' else '--' + name.replace('_', '-')} {name.upper()}"
@@ -397,12 +399,7 @@ def _needed(type: type[Config]) -> Iterator[str]:
     """Yields the names of required fields, including those of nested configurations."""
     for name, option in config_options(type).items():
         inner = inner_config(option.type)
-        if (
-            option.required
-            and inner is not None
-            and issubclass(inner, Config)
-            and not hasattr(inner, "chosen")
-        ):
+        if option.required and is_config(inner):
             yield from _needed(inner)
         elif option.required:
             yield name
@@ -438,7 +435,7 @@ class _Flags:
             below = below if isinstance(below, Mapping) else {}
             if inner is None:
                 yield flag
-            elif _several(option.type):  # parts in a list have no flags
+            elif is_sequence(option.type):  # parts in a list have no flags
                 continue
             elif issubclass(inner, PartConfig):
                 yield replace(flag, part=inner)
@@ -482,44 +479,28 @@ class _Flags:
         except UsageError as error:
             if given is not None:  # the arguments name it
                 raise
-            raise UsageError(f"{'.'.join(flag.path)}: {error}") from None
+            raise UsageError(f"{flag.dotted}: {error}") from None
         yield from self.of(own, flag.path, table)
 
 
 def _part_type(option: Option) -> type[PartConfig] | type[Config] | None:
-    bare = _bare(option.type)
+    bare = bare_type(option.type)
     kinds = {bare, *get_args(bare)}
     reference = next((home for kind, home in _PARTS.items() if kind in kinds), None)
     return inner_config(option.type) if reference is None else load_object(reference)
-
-
-def _bare(hint: Any) -> Any:
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    args = [arg for arg in get_args(hint) if arg is not type(None)]
-    if len(args) == 1 and get_origin(hint) in (Union, type(int | str)):
-        return _bare(args[0])
-    return hint
-
-
-def _several(hint: Any) -> bool:
-    return (
-        get_origin(_bare(hint)) in (list, tuple, Sequence)
-        or getattr(get_origin(_bare(hint)), "__name__", "") == "Sequence"
-    )
 
 
 def _names(word: str) -> list[str]:
     return [name.strip() for name in word.split(",")]
 
 
-def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
-    option, dotted = flag.option, ".".join(flag.path)
+def _add(group: Any, flag: Flag, layout: FlagLayout) -> None:
+    option = flag.option
     text = option.description
     unsaid = isinstance(option.default, bool | None) or option.default in ((), "")
     if not option.required and not unsaid and "default" not in text:
         text += f" (default {_shown(option.default)})"
-    hidden = bool({dotted, flag.path[-1]} & layout.hidden) or (
+    hidden = bool({flag.dotted, flag.path[-1]} & layout.hidden) or (
         flag.path[1:-1] and flag.path[-2].endswith("model")
     )
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
@@ -527,19 +508,19 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
     if not flag.names:
         # Added for the help only, because argparse cannot place an argument after a flag.
         # `Derived.read` places them.
-        group.add_argument(dest, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
+        group.add_argument(flag.dotted, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
         return
-    settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
+    settings: dict[str, Any] = {"dest": flag.dotted, "help": text, "default": None}
     shown = list(flag.names)
-    if _is_bool(option.type):
+    if bare_type(option.type) is bool:
         settings["action"] = argparse.BooleanOptionalAction
         if option.default is True:
             shown = [f"--[no-]{flag.name}"]
     else:
         settings["metavar"] = metavar
-        is_list = len(flag.path) == 1 and _several(option.type)
+        is_list = len(flag.path) == 1 and is_sequence(option.type)
         # Names may be joined by commas, which paths may contain.
-        if is_list and get_args(_bare(option.type))[:1] == (str,):
+        if is_list and get_args(bare_type(option.type))[:1] == (str,):
             settings |= {
                 "action": "extend",
                 "type": _names,
@@ -549,10 +530,10 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown
-    if bool in get_args(_bare(option.type)):  # a boolean, or a value
+    if bool in get_args(bare_type(option.type)):  # a boolean, or a value
         group.add_argument(
             f"--no-{flag.name}",
-            dest=dest,
+            dest=flag.dotted,
             action="store_const",
             const=False,
             default=None,
@@ -560,12 +541,8 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
         )
 
 
-def _is_bool(hint: Any) -> bool:
-    return _bare(hint) is bool
-
-
 def _metavar(flag: Flag) -> str:
-    bare = _bare(flag.option.type)
+    bare = bare_type(flag.option.type)
     if flag.part is not None or flag.family:
         return "NAME"
     if get_args(bare) and all(isinstance(one, str) for one in get_args(bare)):
@@ -596,7 +573,7 @@ def _read(value: Any, flag: Flag) -> Any:
         return value
     option = flag.option
     if (
-        isinstance(bare := _bare(option.type), type)
+        isinstance(bare := bare_type(option.type), type)
         and bare.__module__ != "builtins"
         and bare is not Path
     ):
@@ -614,13 +591,9 @@ def _parsed(value: Any, option: Option) -> Any:
     """Parses text from the command line: lists as JSON or comma-separated, tables as JSON or
     KEY=VALUE.
     """
-    hint = _bare(option.type)
-    kinds = {get_origin(_bare(one)) or _bare(one) for one in (get_args(hint) or (hint,))} | {
-        get_origin(hint) or hint
-    }
     if not isinstance(value, str):
         return value
-    if value[:1] in "[{" and value[:1]:
+    if value.startswith(("[", "{")):
         try:
             return json.loads(value)
         except ValueError:
@@ -628,11 +601,12 @@ def _parsed(value: Any, option: Option) -> Any:
                 return parse_toml(f"value = {value}")["value"]
             except ValueError:
                 return value
-    names = {getattr(kind, "__name__", "") for kind in kinds}
-    if names & {"dict", "Mapping"} and "=" in value:
+    hint = bare_type(option.type)
+    kinds = {get_origin(one) or one for one in (hint, *map(bare_type, get_args(hint)))}
+    if kinds & {dict, Mapping} and "=" in value:
         key, _, inner = value.partition("=")
         return {key: inner}
-    if names & {"list", "tuple", "Sequence"} and str not in kinds:
+    if kinds & {list, tuple, Sequence} and str not in kinds:
         return [part.strip() for part in value.split(",")]
     return value
 
@@ -644,11 +618,7 @@ def _put(table: dict[str, Any], path: Sequence[str], value: Any) -> None:
         below = table.get(name, {})
         table[name] = below if isinstance(below, dict) else {"name": below}
         table = table[name]
-    below = table.get(last)
-    if isinstance(below, dict) and not isinstance(value, Mapping):
-        below["name"] = value
-    else:
-        table[last] = value
+    table[last] = value
 
 
 def _has(table: Any, path: Sequence[str]) -> bool:
