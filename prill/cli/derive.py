@@ -18,6 +18,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
@@ -172,11 +173,10 @@ class Derived:
         while names and arguments:
             name = names.pop(0)
             if is_sequence(self.flags[name].option.type):
-                if file := next(
-                    (argument for argument in arguments if argument.endswith(".toml")), None
-                ):
+                if files := [one for one in arguments if one.endswith(".toml")]:
                     raise UsageError(
-                        f"{file}: unexpected argument; a file of options must be the first argument"
+                        f"{files[0]}: unexpected argument; a file of options must be the first "
+                        "argument"
                     )
                 count = max(1, len(arguments) - len(names))
                 places[name], arguments = arguments[:count], arguments[count:]
@@ -252,24 +252,17 @@ class Derived:
         return error
 
     def explain(self, error: PrillError) -> str:
-        """Adds the file of the key, or the flags, to an error message of the run."""
-        path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
-        in_file = (
-            isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)
-        )
-        return f"{self.source}: {error}" if in_file else f"{error}{self.flags_for(error)}"
-
-    def flags_for(self, error: PrillError) -> str:
-        """Returns the flags of an error's parameters, in brackets; library errors name parameters
-        only.
+        """Adds the file of the key to an error message of the run, or in brackets the flags of the
+        error's parameters.
         """
-        parameters = error.parameters if isinstance(error, UsageError) else ()
-        flags = [
-            flag
-            for path in parameters
-            if (flag := self.get_flag(path)) not in (path, str(error).partition(" ")[0])
-        ]
-        return f" ({', '.join(flags)})" if flags else ""
+        if not isinstance(error, UsageError):
+            return str(error)
+        path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
+        if path[0] in self.file and not _has(self.given, path):
+            return f"{self.source}: {error}"
+        said = {*error.parameters, str(error).partition(" ")[0]}
+        flags = [flag for flag in map(self.get_flag, error.parameters) if flag not in said]
+        return f"{error} ({', '.join(flags)})" if flags else str(error)
 
     def get_flag(self, path: str) -> str:
         """Returns the flag of a field, by its dotted path or last name; the path itself if it has
@@ -556,13 +549,9 @@ def _metavar(flag: Flag) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(_shown, value))
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else value.name
-        if isinstance(value, PartConfig)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value.name if isinstance(value, PartConfig) else str(value)
 
 
 def _read(value: Any, flag: Flag) -> Any:
@@ -571,43 +560,34 @@ def _read(value: Any, flag: Flag) -> Any:
     """
     if flag.part is not None or flag.family or isinstance(value, bool):
         return value
-    option = flag.option
-    if (
-        isinstance(bare := bare_type(option.type), type)
-        and bare.__module__ != "builtins"
-        and bare is not Path
-    ):
+    option, bare = flag.option, bare_type(flag.option.type)
+    if isinstance(bare, type) and bare.__module__ != "builtins" and bare is not Path:
         # a string that the part's factory interprets, such as a cache folder
         return value
-    text = _parsed(value, option)
     try:
-        return read_value(text, option, lax=True)
+        return read_value(_parsed(value, bare), option, lax=True)
     except OptionError as error:
         reason = str(error).partition(": ")[2]
         raise UsageError(f"{flag.names[-1] if flag.names else option.name}: {reason}") from None
 
 
-def _parsed(value: Any, option: Option) -> Any:
+def _parsed(value: Any, hint: Any) -> Any:
     """Parses text from the command line: lists as JSON or comma-separated, tables as JSON or
     KEY=VALUE.
     """
     if not isinstance(value, str):
         return value
     if value.startswith(("[", "{")):
-        try:
-            return json.loads(value)
-        except ValueError:
-            try:
-                return parse_toml(f"value = {value}")["value"]
-            except ValueError:
-                return value
-    hint = bare_type(option.type)
+        for read in (json.loads, lambda text: parse_toml(f"value = {text}")["value"]):
+            with suppress(ValueError):
+                return read(value)
+        return value
     kinds = {get_origin(one) or one for one in (hint, *map(bare_type, get_args(hint)))}
     if kinds & {dict, Mapping} and "=" in value:
         key, _, inner = value.partition("=")
         return {key: inner}
     if kinds & {list, tuple, Sequence} and str not in kinds:
-        return [part.strip() for part in value.split(",")]
+        return _names(value)
     return value
 
 
