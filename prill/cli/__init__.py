@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # progress bars rewrite their line
     progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}
     with (
-        redirect_stdout(_harmless(sys.stdout, _CONTROLS)),
-        redirect_stderr(_harmless(sys.stderr, progress)),
+        redirect_stdout(cast(TextIO, _Harmless(sys.stdout, _CONTROLS))),
+        redirect_stderr(cast(TextIO, _Harmless(sys.stderr, progress))),
     ):
         return _run(argv)
 
@@ -163,10 +163,6 @@ class _Harmless:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def _harmless(stream: TextIO, controls: Mapping[int, str]) -> TextIO:
-    return cast(TextIO, _Harmless(stream, controls))
 
 
 def _drop(stream: TextIO) -> None:

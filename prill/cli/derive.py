@@ -149,19 +149,17 @@ class Derived:
         # The token after an unknown flag may be its value.
         arguments = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
         positions = self._place_arguments(arguments)
-        over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
             if (value := positions.get(dest) or getattr(given, dest, None)) not in (None, []):
-                _put(over, flag.path, _read(value, flag))
-        self.given.update(over)
+                _put(self.given, flag.path, _read(value, flag))
+        table = merged(self.file, self.given)
         if unknown:
-            self._refuse(unknown[0].partition("=")[0], over)
-        table = merged(self.file, over)
+            self._refuse(unknown[0].partition("=")[0], table)
         try:
             config = self.type.read(table)
         except OptionError as error:
-            raise self._placed(error, over) from None
-        return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
+            raise self._placed(error) from None
+        return config, Switches(given.json, getattr(given, "dry_run", False))
 
     def _place_arguments(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Assigns positional arguments to fields; a list takes what later fields leave.
@@ -186,7 +184,7 @@ class Derived:
             raise UsageError(f"{' '.join(arguments)}: unexpected arguments")
         return places
 
-    def _refuse(self, flag: str, over: Mapping[str, Any]) -> NoReturn:
+    def _refuse(self, flag: str, table: Mapping[str, Any]) -> NoReturn:
         """Raises UsageError for an unknown flag."""
         names = ["--json", "--dry-run", "--help", *(f"--{one.name}" for one in self.flags.values())]
         # options have underscores in Python and in files
@@ -199,19 +197,19 @@ class Derived:
             least = min(one.count(".") for one in ends)
             ends = [one for one in ends if one.count(".") == least]
             raise UsageError(f"{flag}: unknown option; write {' or '.join(ends)}")
-        if (others := self._others(flag, over)) is not None:
+        if (others := self._others(flag, table)) is not None:
             raise UsageError(f"{flag}: {others}")
         unnamed = [
             one.shown
             for one in self.flags.values()
-            if one.part and one.option.required and one.path[0] not in {**self.file, **over}
+            if one.part and one.option.required and one.path[0] not in table
         ]
         more = f"; {unnamed[0]}, whose options depend on its name, is missing" if unnamed else ""
         raise UsageError(
             f"{flag}: unknown option{nearest(name, names)}{more}; --help lists all options"
         )
 
-    def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
+    def _others(self, flag: str, table: Mapping[str, Any]) -> str | None:
         """Returns a message that a part lacks an option, or has no name yet, with the alternatives
         that have it.
 
@@ -221,10 +219,10 @@ class Derived:
         for one in self.flags.values():
             if one.part is None or (above and above != one.name.replace("-", "_")):
                 continue
-            table: Any = merged(self.file, over)
+            part: Any = table
             for name in one.path:
-                table = table.get(name) if isinstance(table, Mapping) else None
-            named = get_name(one.option.default if table is None else table)
+                part = part.get(name) if isinstance(part, Mapping) else None
+            named = get_name(one.option.default if part is None else part)
             if named == "" and not one.part.may_be_nameless:
                 raise UsageError(f"{one.shown}: expected the name of a {one.part.kind}, got ''")
             names = one.part.names_with(option)
@@ -240,12 +238,12 @@ class Derived:
                 return f"{one.shown} is missing, and the options depend on its name{able}"
         return None
 
-    def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
+    def _placed(self, error: OptionError) -> UsageError:
         """Returns the error with the flag if the value came from the command line, else with its
         position in the file.
         """
         path = str(error).partition(":")[0].split(" ")[0]
-        if self.source is not None and not _has(over, path.split(".")):
+        if self.source is not None and not _has(self.given, path.split(".")):
             return UsageError(f"{self.source}: {error}", parameters=error.parameters)
         if str(error).startswith(f"{path} is missing"):
             return UsageError(f"{self.get_flag(path)}{str(error)[len(path) :]}")
