@@ -23,8 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_origin
 
-from prill.cli.layout import FlagLayout as FlagLayout
-from prill.cli.layout import Switches as Switches
+from prill.cli.layout import FlagLayout, Switches
 from prill.config.registry import (
     Option,
     OptionError,
