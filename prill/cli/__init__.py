@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # progress bars rewrite their line
     progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}
     with (
-        redirect_stdout(_harmless(sys.stdout, _CONTROLS)),
-        redirect_stderr(_harmless(sys.stderr, progress)),
+        redirect_stdout(cast(TextIO, _Harmless(sys.stdout, _CONTROLS))),
+        redirect_stderr(cast(TextIO, _Harmless(sys.stderr, progress))),
     ):
         return _run(argv)
 
@@ -48,24 +48,28 @@ def _run(argv: Sequence[str] | None) -> int:
     for length in (2, 1):  # some commands have a name of two words
         if (name := " ".join(arguments[:length])) in COMMANDS:
             return _run_command(name, arguments[length:])
-    if kinds := list_commands(arguments[0]):
-        return _print_kinds(arguments[0], kinds, arguments[1:])
-    command = arguments[0]
+    command, *rest = arguments
     if command == "--version":
         from prill import __version__
 
         print(f"prill {__version__}")
         return 0
+    kinds = list_commands(command)
+    if kinds and rest[:1] in (["-h"], ["--help"]):
+        _print_kinds(command, kinds)
+        return 0
     from prill.config.registry import nearest
 
-    guess = nearest(
-        command,
-        {
-            **COMMANDS,
-            **dict.fromkeys(name.partition(" ")[0] for name in COMMANDS),
-        },
+    if not kinds:
+        guess = nearest(command, [*COMMANDS, *(name.partition(" ")[0] for name in COMMANDS)])
+        say(f"prill: unknown command {command!r}{guess}; prill --help lists the commands")
+        return 2
+    given = (
+        f"unknown {rest[0]!r}{nearest(rest[0], kinds)}; choose from"
+        if rest
+        else "name a subcommand"
     )
-    say(f"prill: unknown command {command!r}{guess}; prill --help lists the commands")
+    say(f"prill {command}: {given}: {', '.join(kinds)}")
     return 2
 
 
@@ -75,28 +79,12 @@ def list_commands(first: str) -> dict[str, str]:
     return {second: purpose for (word, _, second), purpose in pairs if second and word == first}
 
 
-def _print_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
-    """Lists the subcommands of a command if none is given.
-
-    Returns 2 if an unknown one is given.
-    """
-    if rest and rest[0] in ("-h", "--help"):
-        print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help for details)\n")
-        width = max(map(len, kinds))
-        print(
-            "\n".join(
-                f"  prill {first} {kind:<{width}}  {purpose}" for kind, purpose in kinds.items()
-            )
-        )
-        return 0
-    given = (
-        f"unknown {rest[0]!r}{import_module('prill.config.registry').nearest(rest[0], kinds)}; "
-        "choose from"
-        if rest
-        else "name a subcommand"
-    )
-    say(f"prill {first}: {given}: {', '.join(kinds)}")
-    return 2
+def _print_kinds(first: str, kinds: Mapping[str, str]) -> None:
+    """Lists the subcommands of a command."""
+    print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help for details)\n")
+    width = max(map(len, kinds))
+    for kind, purpose in kinds.items():
+        print(f"  prill {first} {kind:<{width}}  {purpose}")
 
 
 def _run_command(name: str, argv: list[str]) -> int:
@@ -124,14 +112,9 @@ def _run_command(name: str, argv: list[str]) -> int:
         sys.stdout.flush()
         return code
     except (EndpointGoneError, EnvironmentFailedError) as error:
-        again = next(
-            (
-                flag
-                for path in ("retry_unscored", "retry_broken")
-                if derived and (flag := derived.get_flag(path)) != path
-            ),
-            None,
-        )
+        names = ("retry_unscored", "retry_broken")
+        flags = map(derived.get_flag, names) if derived else ()
+        again = next((flag for flag in flags if flag.startswith("--")), "")
         say(f"prill {name}: {error}")
         more = f"; {again} retries what failed in the meantime" if again else ""
         say(f"finished work is saved; run the same command again to resume{more}")
@@ -180,10 +163,6 @@ class _Harmless:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def _harmless(stream: TextIO, controls: Mapping[int, str]) -> TextIO:
-    return cast(TextIO, _Harmless(stream, controls))
 
 
 def _drop(stream: TextIO) -> None:

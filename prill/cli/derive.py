@@ -18,13 +18,21 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
+from typing import Any, NoReturn, get_args, get_origin
 
-from prill.cli.layout import FlagLayout as FlagLayout
-from prill.cli.layout import Switches as Switches
-from prill.config.registry import Option, OptionError, load_object, nearest, read_value
+from prill.cli.layout import FlagLayout, Switches
+from prill.config.registry import (
+    Option,
+    OptionError,
+    bare_type,
+    is_sequence,
+    load_object,
+    nearest,
+    read_value,
+)
 from prill.config.toml import parse_toml
 from prill.config.values import (
     Config,
@@ -32,6 +40,7 @@ from prill.config.values import (
     config_options,
     get_name,
     inner_config,
+    is_config,
     load_table,
     merged,
 )
@@ -68,8 +77,8 @@ class Flag:
 
     @property
     def dotted(self) -> str:
-        """Returns the whole path, as words of a flag."""
-        return ".".join(self.path).replace("_", "-")
+        """Returns the whole path as text."""
+        return ".".join(self.path)
 
     @property
     def title(self) -> str:
@@ -79,7 +88,7 @@ class Flag:
     @property
     def shown(self) -> str:
         """Returns the flag for messages; for a boolean that is on, the one that turns it off."""
-        off = self.option.default is True and _is_bool(self.option.type) and self.name
+        off = self.option.default is True and bare_type(self.option.type) is bool and self.name
         return f"--no-{self.name}" if off else (*self.names, self.path[-1].upper())[0]
 
 
@@ -139,19 +148,17 @@ class Derived:
         # The token after an unknown flag may be its value.
         arguments = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
         positions = self._place_arguments(arguments)
-        over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
             if (value := positions.get(dest) or getattr(given, dest, None)) not in (None, []):
-                _put(over, flag.path, _read(value, flag))
-        self.given.update(over)
+                _put(self.given, flag.path, _read(value, flag))
+        table = merged(self.file, self.given)
         if unknown:
-            self._refuse(unknown[0].partition("=")[0], over)
-        table = merged(self.file, over)
+            self._refuse(unknown[0].partition("=")[0], table)
         try:
             config = self.type.read(table)
         except OptionError as error:
-            raise self._placed(error, over) from None
-        return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
+            raise self._placed(error) from None
+        return config, Switches(given.json, getattr(given, "dry_run", False))
 
     def _place_arguments(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Assigns positional arguments to fields; a list takes what later fields leave.
@@ -162,12 +169,11 @@ class Derived:
         places: dict[str, Any] = {}
         while names and arguments:
             name = names.pop(0)
-            if _several(self.flags[name].option.type):
-                if file := next(
-                    (argument for argument in arguments if argument.endswith(".toml")), None
-                ):
+            if is_sequence(self.flags[name].option.type):
+                if files := [one for one in arguments if one.endswith(".toml")]:
                     raise UsageError(
-                        f"{file}: unexpected argument; a file of options must be the first argument"
+                        f"{files[0]}: unexpected argument; a file of options must be the first "
+                        "argument"
                     )
                 count = max(1, len(arguments) - len(names))
                 places[name], arguments = arguments[:count], arguments[count:]
@@ -177,31 +183,32 @@ class Derived:
             raise UsageError(f"{' '.join(arguments)}: unexpected arguments")
         return places
 
-    def _refuse(self, flag: str, over: Mapping[str, Any]) -> NoReturn:
+    def _refuse(self, flag: str, table: Mapping[str, Any]) -> NoReturn:
         """Raises UsageError for an unknown flag."""
         names = ["--json", "--dry-run", "--help", *(f"--{one.name}" for one in self.flags.values())]
         # options have underscores in Python and in files
         if (name := flag.replace("_", "-")) in names:
             raise UsageError(f"{flag}: unknown option{nearest(name, names)}")
-        ends = [f"--{one.name}" for one in self.flags.values() if one.dotted == name[2:]]
+        dotted = self.flags.get(name[2:].replace("-", "_"))
+        ends = [f"--{dotted.name}"] if dotted else []
         ends = ends or [one for one in names if one.endswith(f".{name.lstrip('-')}")]
         if ends:
             least = min(one.count(".") for one in ends)
             ends = [one for one in ends if one.count(".") == least]
             raise UsageError(f"{flag}: unknown option; write {' or '.join(ends)}")
-        if (others := self._others(flag, over)) is not None:
+        if (others := self._others(flag, table)) is not None:
             raise UsageError(f"{flag}: {others}")
         unnamed = [
             one.shown
             for one in self.flags.values()
-            if one.part and one.option.required and one.path[0] not in {**self.file, **over}
+            if one.part and one.option.required and one.path[0] not in table
         ]
         more = f"; {unnamed[0]}, whose options depend on its name, is missing" if unnamed else ""
         raise UsageError(
             f"{flag}: unknown option{nearest(name, names)}{more}; --help lists all options"
         )
 
-    def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
+    def _others(self, flag: str, table: Mapping[str, Any]) -> str | None:
         """Returns a message that a part lacks an option, or has no name yet, with the alternatives
         that have it.
 
@@ -211,10 +218,10 @@ class Derived:
         for one in self.flags.values():
             if one.part is None or (above and above != one.name.replace("-", "_")):
                 continue
-            table: Any = merged(self.file, over)
+            part: Any = table
             for name in one.path:
-                table = table.get(name) if isinstance(table, Mapping) else None
-            named = get_name(one.option.default if table is None else table)
+                part = part.get(name) if isinstance(part, Mapping) else None
+            named = get_name(one.option.default if part is None else part)
             if named == "" and not one.part.may_be_nameless:
                 raise UsageError(f"{one.shown}: expected the name of a {one.part.kind}, got ''")
             names = one.part.names_with(option)
@@ -230,44 +237,36 @@ class Derived:
                 return f"{one.shown} is missing, and the options depend on its name{able}"
         return None
 
-    def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
+    def _placed(self, error: OptionError) -> UsageError:
         """Returns the error with the flag if the value came from the command line, else with its
         position in the file.
         """
         path = str(error).partition(":")[0].split(" ")[0]
-        if self.source is not None and not _has(over, path.split(".")):
+        if self.source is not None and not _has(self.given, path.split(".")):
             return UsageError(f"{self.source}: {error}", parameters=error.parameters)
         if str(error).startswith(f"{path} is missing"):
             return UsageError(f"{self.get_flag(path)}{str(error)[len(path) :]}")
         return error
 
     def explain(self, error: PrillError) -> str:
-        """Adds the file of the key, or the flags, to an error message of the run."""
-        path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
-        in_file = (
-            isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)
-        )
-        return f"{self.source}: {error}" if in_file else f"{error}{self.flags_for(error)}"
-
-    def flags_for(self, error: PrillError) -> str:
-        """Returns the flags of an error's parameters, in brackets; library errors name parameters
-        only.
+        """Adds the file of the key to an error message of the run, or in brackets the flags of the
+        error's parameters.
         """
-        parameters = error.parameters if isinstance(error, UsageError) else ()
-        flags = [
-            flag
-            for path in parameters
-            if (flag := self.get_flag(path)) not in (path, str(error).partition(" ")[0])
-        ]
-        return f" ({', '.join(flags)})" if flags else ""
+        if not isinstance(error, UsageError):
+            return str(error)
+        path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
+        if path[0] in self.file and not _has(self.given, path):
+            return f"{self.source}: {error}"
+        said = {*error.parameters, str(error).partition(" ")[0]}
+        flags = [flag for flag in map(self.get_flag, error.parameters) if flag not in said]
+        return f"{error} ({', '.join(flags)})" if flags else str(error)
 
     def get_flag(self, path: str) -> str:
         """Returns the flag of a field, by its dotted path or last name; the path itself if it has
         none.
         """
-        paths = {".".join(flag.path): flag for flag in self.flags.values()}
         ends = (flag for flag in self.flags.values() if flag.path[-1] == path)
-        return flag.shown if (flag := paths.get(path) or next(ends, None)) else path
+        return flag.shown if (flag := self.flags.get(path) or next(ends, None)) else path
 
 
 def derive(
@@ -316,13 +315,12 @@ def derive(
         if str(error).partition(":")[0].partition(".")[0] in file:
             raise UsageError(f"{source}: {error}") from None
         raise
-    by_dest = {"__".join(flag.path): flag for flag in flags}
     assert len({flag.name or flag.path for flag in flags}) == len(flags), "two flags of one name"
-    groups: dict[str, Any] = {}
-    for dest, flag in by_dest.items():
-        title = flag.title
-        group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
-        _add(group, flag, dest, layout)
+    groups: dict[str, Any] = {"": parser}
+    for flag in flags:
+        if flag.title not in groups:
+            groups[flag.title] = parser.add_argument_group(flag.title)
+        _add(groups[flag.title], flag, layout)
     parser.add_argument("--json", action="store_true", help="Print the result as JSON on stdout.")
     if dry_run:
         parser.add_argument(
@@ -330,14 +328,8 @@ def derive(
             action="store_true",
             help="Check everything, print the expected work, calls and cost, and exit.",
         )
-    return Derived(
-        parser,
-        by_dest,
-        file,
-        source,
-        type,
-        [name.replace(".", "__") for name in layout.positional],
-    ), argv
+    by_path = {flag.dotted: flag for flag in flags}
+    return Derived(parser, by_path, file, source, type, layout.positional), argv
 
 
 def _first(type: type[Config], layout: FlagLayout) -> tuple[Option | None, Any]:
@@ -383,7 +375,7 @@ def _usage(prog: str, type: type[Config], layout: FlagLayout) -> str:
     options = config_options(type)
     stated = []
     for name in layout.positional:
-        word = f"{name.upper()}{' ...' if _several(options[name].type) else ''}"
+        word = f"{name.upper()}{' ...' if is_sequence(options[name].type) else ''}"
         stated.append(word if options[name].required else f"[{word}]")
     needed = [
         f"{'-o' if name == 'output' else '--' + name.replace('_', '-')} {name.upper()}"
@@ -397,12 +389,7 @@ def _needed(type: type[Config]) -> Iterator[str]:
     """Yields the names of required fields, including those of nested configurations."""
     for name, option in config_options(type).items():
         inner = inner_config(option.type)
-        if (
-            option.required
-            and inner is not None
-            and issubclass(inner, Config)
-            and not hasattr(inner, "chosen")
-        ):
+        if option.required and is_config(inner):
             yield from _needed(inner)
         elif option.required:
             yield name
@@ -438,7 +425,7 @@ class _Flags:
             below = below if isinstance(below, Mapping) else {}
             if inner is None:
                 yield flag
-            elif _several(option.type):  # parts in a list have no flags
+            elif is_sequence(option.type):  # parts in a list have no flags
                 continue
             elif issubclass(inner, PartConfig):
                 yield replace(flag, part=inner)
@@ -482,44 +469,28 @@ class _Flags:
         except UsageError as error:
             if given is not None:  # the arguments name it
                 raise
-            raise UsageError(f"{'.'.join(flag.path)}: {error}") from None
+            raise UsageError(f"{flag.dotted}: {error}") from None
         yield from self.of(own, flag.path, table)
 
 
 def _part_type(option: Option) -> type[PartConfig] | type[Config] | None:
-    bare = _bare(option.type)
+    bare = bare_type(option.type)
     kinds = {bare, *get_args(bare)}
     reference = next((home for kind, home in _PARTS.items() if kind in kinds), None)
     return inner_config(option.type) if reference is None else load_object(reference)
-
-
-def _bare(hint: Any) -> Any:
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    args = [arg for arg in get_args(hint) if arg is not type(None)]
-    if len(args) == 1 and get_origin(hint) in (Union, type(int | str)):
-        return _bare(args[0])
-    return hint
-
-
-def _several(hint: Any) -> bool:
-    return (
-        get_origin(_bare(hint)) in (list, tuple, Sequence)
-        or getattr(get_origin(_bare(hint)), "__name__", "") == "Sequence"
-    )
 
 
 def _names(word: str) -> list[str]:
     return [name.strip() for name in word.split(",")]
 
 
-def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
-    option, dotted = flag.option, ".".join(flag.path)
+def _add(group: Any, flag: Flag, layout: FlagLayout) -> None:
+    option = flag.option
     text = option.description
     unsaid = isinstance(option.default, bool | None) or option.default in ((), "")
     if not option.required and not unsaid and "default" not in text:
         text += f" (default {_shown(option.default)})"
-    hidden = bool({dotted, flag.path[-1]} & layout.hidden) or (
+    hidden = bool({flag.dotted, flag.path[-1]} & layout.hidden) or (
         flag.path[1:-1] and flag.path[-2].endswith("model")
     )
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
@@ -527,19 +498,19 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
     if not flag.names:
         # Added for the help only, because argparse cannot place an argument after a flag.
         # `Derived.read` places them.
-        group.add_argument(dest, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
+        group.add_argument(flag.dotted, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
         return
-    settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
+    settings: dict[str, Any] = {"dest": flag.dotted, "help": text, "default": None}
     shown = list(flag.names)
-    if _is_bool(option.type):
+    if bare_type(option.type) is bool:
         settings["action"] = argparse.BooleanOptionalAction
         if option.default is True:
             shown = [f"--[no-]{flag.name}"]
     else:
         settings["metavar"] = metavar
-        is_list = len(flag.path) == 1 and _several(option.type)
+        is_list = len(flag.path) == 1 and is_sequence(option.type)
         # Names may be joined by commas, which paths may contain.
-        if is_list and get_args(_bare(option.type))[:1] == (str,):
+        if is_list and get_args(bare_type(option.type))[:1] == (str,):
             settings |= {
                 "action": "extend",
                 "type": _names,
@@ -549,10 +520,10 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown
-    if bool in get_args(_bare(option.type)):  # a boolean, or a value
+    if bool in get_args(bare_type(option.type)):  # a boolean, or a value
         group.add_argument(
             f"--no-{flag.name}",
-            dest=dest,
+            dest=flag.dotted,
             action="store_const",
             const=False,
             default=None,
@@ -560,12 +531,8 @@ def _add(group: Any, flag: Flag, dest: str, layout: FlagLayout) -> None:
         )
 
 
-def _is_bool(hint: Any) -> bool:
-    return _bare(hint) is bool
-
-
 def _metavar(flag: Flag) -> str:
-    bare = _bare(flag.option.type)
+    bare = bare_type(flag.option.type)
     if flag.part is not None or flag.family:
         return "NAME"
     if get_args(bare) and all(isinstance(one, str) for one in get_args(bare)):
@@ -579,13 +546,9 @@ def _metavar(flag: Flag) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(_shown, value))
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else value.name
-        if isinstance(value, PartConfig)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value.name if isinstance(value, PartConfig) else str(value)
 
 
 def _read(value: Any, flag: Flag) -> Any:
@@ -594,46 +557,34 @@ def _read(value: Any, flag: Flag) -> Any:
     """
     if flag.part is not None or flag.family or isinstance(value, bool):
         return value
-    option = flag.option
-    if (
-        isinstance(bare := _bare(option.type), type)
-        and bare.__module__ != "builtins"
-        and bare is not Path
-    ):
+    option, bare = flag.option, bare_type(flag.option.type)
+    if isinstance(bare, type) and bare.__module__ != "builtins" and bare is not Path:
         # a string that the part's factory interprets, such as a cache folder
         return value
-    text = _parsed(value, option)
     try:
-        return read_value(text, option, lax=True)
+        return read_value(_parsed(value, bare), option, lax=True)
     except OptionError as error:
         reason = str(error).partition(": ")[2]
         raise UsageError(f"{flag.names[-1] if flag.names else option.name}: {reason}") from None
 
 
-def _parsed(value: Any, option: Option) -> Any:
+def _parsed(value: Any, hint: Any) -> Any:
     """Parses text from the command line: lists as JSON or comma-separated, tables as JSON or
     KEY=VALUE.
     """
-    hint = _bare(option.type)
-    kinds = {get_origin(_bare(one)) or _bare(one) for one in (get_args(hint) or (hint,))} | {
-        get_origin(hint) or hint
-    }
     if not isinstance(value, str):
         return value
-    if value[:1] in "[{" and value[:1]:
-        try:
-            return json.loads(value)
-        except ValueError:
-            try:
-                return parse_toml(f"value = {value}")["value"]
-            except ValueError:
-                return value
-    names = {getattr(kind, "__name__", "") for kind in kinds}
-    if names & {"dict", "Mapping"} and "=" in value:
+    if value.startswith(("[", "{")):
+        for read in (json.loads, lambda text: parse_toml(f"value = {text}")["value"]):
+            with suppress(ValueError):
+                return read(value)
+        return value
+    kinds = {get_origin(one) or one for one in (hint, *map(bare_type, get_args(hint)))}
+    if kinds & {dict, Mapping} and "=" in value:
         key, _, inner = value.partition("=")
         return {key: inner}
-    if names & {"list", "tuple", "Sequence"} and str not in kinds:
-        return [part.strip() for part in value.split(",")]
+    if kinds & {list, tuple, Sequence} and str not in kinds:
+        return _names(value)
     return value
 
 
@@ -644,11 +595,7 @@ def _put(table: dict[str, Any], path: Sequence[str], value: Any) -> None:
         below = table.get(name, {})
         table[name] = below if isinstance(below, dict) else {"name": below}
         table = table[name]
-    below = table.get(last)
-    if isinstance(below, dict) and not isinstance(value, Mapping):
-        below["name"] = value
-    else:
-        table[last] = value
+    table[last] = value
 
 
 def _has(table: Any, path: Sequence[str]) -> bool:

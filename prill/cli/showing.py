@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from prill.cli.layout import Switches, say
@@ -208,19 +208,13 @@ class _StderrHandler(logging.Handler):
             say(f"{'' if plain else f'prill {self._command}: '}{self.format(record)}")
 
 
-def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
+def progress_bar(**options: Any) -> tqdm[NoReturn]:
     """Makes a tqdm bar on standard error, with a monotonic clock.
 
     With tqdm's own clock, a bar stops while a clock that was set back catches up. The remaining
     time is that of the mean rate since the start, without `initial`: a moving rate would count what
     a resumed run skips as done in no time.
     """
-    usual = {"dynamic_ncols": True, "file": sys.stderr, "smoothing": 0, "delay": 0.2}
-    return _kind()(*items, **{**usual, **options})
-
-
-@cache
-def _kind() -> Any:
     from threading import RLock
 
     from tqdm import tqdm
@@ -235,7 +229,8 @@ def _kind() -> Any:
             """Ignores the assignment: tqdm sets its own clock."""
 
     Bar.set_lock(RLock())  # tqdm would make one for processes, too; only this one draws
-    return Bar
+    usual = {"dynamic_ncols": True, "file": sys.stderr, "smoothing": 0, "delay": 0.2}
+    return Bar(**{**usual, **options})
 
 
 class ProgressBar:

@@ -272,7 +272,7 @@ def spec_type(maker: Maker) -> type[Any] | None:
 
 @lru_cache(256)
 def _spec_type(maker: Maker) -> type[Any] | None:
-    spec = _bare(_hints(maker).get("spec"))[0]
+    spec = bare_type(_hints(maker).get("spec"))
     return spec if inspect.isclass(spec) and is_dataclass(spec) and spec is not maker else None
 
 
@@ -280,7 +280,9 @@ def _value(
     value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker], lax: bool
 ) -> Any:
     here = f"{place}{option.name}"
-    bare, several = _bare(option.type)
+    bare, several = bare_type(option.type), is_sequence(option.type)
+    if several:
+        bare = bare_type(get_args(bare)[0])
     if bare in parts and value is not None:
         if not several:
             return parts[bare](value, here)
@@ -351,16 +353,15 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     return hint, hint is Any
 
 
-def _bare(hint: Any) -> tuple[Any, bool]:
-    """Returns the type without Annotated and None, and whether it was a sequence's element type."""
-    if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
-    args = get_args(hint)
-    if type(None) in args and len(args) == 2:
-        return _bare(next(arg for arg in args if arg is not type(None)))
-    if get_origin(hint) in (Sequence, list, tuple) and args:
-        return _bare(args[0])[0], True
-    return hint, False
+def bare_type(hint: Any) -> Any:
+    """Returns the type without Annotated and None."""
+    hint, _ = _without_none(hint)
+    return bare_type(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+def is_sequence(hint: Any) -> bool:
+    """Returns whether the type, without Annotated and None, is a sequence of elements."""
+    return get_origin(bare_type(hint)) in (Sequence, list, tuple)
 
 
 def _hints(maker: Maker) -> dict[str, Any]:

@@ -276,7 +276,7 @@ class Config:
                 )
         # a missing option of a nested configuration is reported with its whole path
         for option in options.values():
-            if option.required and _is_config(inner_config(option.type)):
+            if option.required and is_config(inner_config(option.type)):
                 table.setdefault(option.name, {})
         if missing := next(
             (o for o in options.values() if o.required and o.name not in table), None
@@ -306,7 +306,7 @@ class Config:
         normal = {str(key).replace("-", "_"): value for key, value in table.items()}
         for name, option in config_options(cls).items():
             inner = inner_config(option.type)
-            if _is_config(inner) and isinstance(below := normal.get(name), Mapping):
+            if is_config(inner) and isinstance(below := normal.get(name), Mapping):
                 try:
                     normal[name] = inner.normalized(below)
                 except OptionError as error:
@@ -427,7 +427,7 @@ def _element(hint: Any) -> type[Config] | None:
     return inner if isinstance(inner, type) and issubclass(inner, Config) else None
 
 
-def _is_config(inner: type[PartConfig] | type[Config] | None) -> TypeGuard[type[Config]]:
+def is_config(inner: type[PartConfig] | type[Config] | None) -> TypeGuard[type[Config]]:
     """Returns whether the class has fields of its own, unlike a part that is chosen by name."""
     return inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen")
 

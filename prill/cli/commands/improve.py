@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
 from prill.cli.commands.base import EPISODES, JUDGE, WHOLE, Command, names
 from prill.cli.layout import FlagLayout
 
 # Training settings that apply to some model types only, or that few users need; they are hidden but
 # work.
-_TRAINING = {
-    "beta1",
-    "beta2",
-    "max_grad_norm",
-    "model_type",
-    "workers",
-    "keep_checkpoints",
-    "log_every",
-}
-_OF_ROWS = frozenset(_TRAINING | {"negatives", "draws", "balance"})
+_TRAINING = names("beta1 beta2 max_grad_norm model_type workers keep_checkpoints log_every")
+_OF_ROWS = _TRAINING | names("negatives draws balance")
 _OF_JUDGES = (
     _TRAINING
     | JUDGE
@@ -28,10 +20,8 @@ _OF_JUDGES = (
         "device gpus judge.calibration judge.guard judge.references"
     )
 )
-_OF_PAGES = frozenset(
-    _TRAINING
-    | {"rank", "alpha", "dropout", "targets", "max_pixels", "engine", "engine_python", "overlong"}
-    | {"balance"}
+_OF_PAGES = _TRAINING | names(
+    "rank alpha dropout targets max_pixels engine engine_python overlong balance"
 )
 
 
@@ -39,7 +29,7 @@ def _training(
     kind: str,
     config: str,
     purpose: str,
-    hidden: Set[str],
+    hidden: frozenset[str],
     *examples: str,
 ) -> Command:
     return Command(
@@ -48,7 +38,7 @@ def _training(
         "prill.refine.training.train:train",
         FlagLayout(
             ("rows",),
-            hidden=frozenset(hidden),
+            hidden=hidden,
             flat=("preset",),
         ),
         tuple(f"prill train {kind} {arguments}" for arguments in examples),
@@ -69,10 +59,7 @@ COMMANDS: Mapping[str, Command] = {
             ("environment",),
             hidden=EPISODES
             | JUDGE
-            | {
-                f"policy.{name}"
-                for name in ("attempts", "hint", "lessons", "model", "observation_tokens", "sites")
-            },
+            | names("attempts hint lessons model observation_tokens sites", "policy."),
             flat=("environment", "retries", "lessons"),
             whole=WHOLE | {"lessons.model"},
         ),
@@ -115,7 +102,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.refine.filtered_bc.study:FilteredBCConfig",
         "prill.refine.filtered_bc.study:filtered_bc",
         FlagLayout(
-            hidden=frozenset({"episodes", "attempts", "evaluation", "arms", "filter", "training"}),
+            hidden=names("episodes attempts evaluation arms filter training"),
         ),
         (
             "prill filtered-bc examples/filtered_bc/miniwob.toml -o runs/bc --seeds 0,1,2",

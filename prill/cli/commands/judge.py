@@ -7,20 +7,6 @@ from collections.abc import Mapping
 from prill.cli.commands.base import JUDGE, MORE_OF_MODEL, Command
 from prill.cli.layout import FlagLayout
 
-_LIMITS = frozenset(
-    f"max_{name}"
-    for name in (
-        "memory",
-        "image_bytes",
-        "images",
-        "items",
-        "jobs",
-        "pixels",
-        "request_pixels",
-        "results",
-        "values",
-    )
-) | {"body_timeout", "max_waiting"}
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
         "judge trajectories and write verdicts",
@@ -43,7 +29,7 @@ COMMANDS: Mapping[str, Command] = {
         "serve a judge as an HTTP reward service for trainers",
         "prill.refine.rewards.service.serving:ServeConfig",
         "prill.cli.serving:serve",
-        FlagLayout(hidden=JUDGE | MORE_OF_MODEL | _LIMITS, flat=("reward",)),
+        FlagLayout(hidden=JUDGE | MORE_OF_MODEL | {"max_images", "max_pixels"}, flat=("reward",)),
         (
             "prill serve --judge vlm --model gpt-4o",
             "prill serve --judge modular --judge.captioner text --model M --kind score "

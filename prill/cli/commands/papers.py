@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prill.cli.commands.base import EPISODES, MORE_OF_MODEL, WHOLE, Command
+from prill.cli.commands.base import EPISODES, MORE_OF_MODEL, WHOLE, Command, names
 from prill.cli.layout import FlagLayout
 
 COMMANDS: Mapping[str, Command] = {
@@ -14,11 +14,7 @@ COMMANDS: Mapping[str, Command] = {
         "prill.papers.bench.run:bench_or_ablation",
         FlagLayout(
             ("environment",),
-            hidden=EPISODES
-            | {
-                "temperature",
-                "observation_tokens",
-            },
+            hidden=EPISODES | names("temperature observation_tokens"),
             flat=("environment", "lessons"),
             whole=WHOLE | {"lessons.model"},
         ),

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prill.cli.commands.base import EPISODES, WHOLE, Command
+from prill.cli.commands.base import EPISODES, WHOLE, Command, names
 from prill.cli.layout import FlagLayout
 
 # WebArena options that do not affect a check of its sites.
-_PLAYED = frozenset(
-    {
-        *(
-            "environment.viewport",
-            "environment.whole_page",
-            "environment.max_tokens",
-            "environment.pause",
-            "environment.downloads",
-            "environment.traces",
-            "environment.schemes",
-            "environment.cookies",
-            "environment.hars",
-        ),
-        *(
-            f"environment.oracle_model.{name.partition('.')[2]}"
-            for name in EPISODES
-            if name.startswith("model.")
-        ),
-    }
+_PLAYED = names(
+    "viewport whole_page max_tokens pause downloads traces schemes cookies hars", "environment."
 )
 
 COMMANDS: Mapping[str, Command] = {
