@@ -185,11 +185,14 @@ class Derived:
 
     def _refuse(self, flag: str, table: Mapping[str, Any]) -> NoReturn:
         """Raises UsageError for an unknown flag."""
-        names = ["--json", "--dry-run", "--help", *(f"--{one.name}" for one in self.flags.values())]
+        names = ["--json", "--dry-run", "--help"]
+        names += [f"--{one.name}" for one in self.flags.values() if one.name]
         # options have underscores in Python and in files
         if (name := flag.replace("_", "-")) in names:
             raise UsageError(f"{flag}: unknown option{nearest(name, names)}")
         dotted = self.flags.get(name[2:].replace("-", "_"))
+        if dotted and not dotted.name:
+            raise UsageError(f"{flag}: unknown option; give {dotted.shown} without a flag")
         ends = [f"--{dotted.name}"] if dotted else []
         ends = ends or [one for one in names if one.endswith(f".{name.lstrip('-')}")]
         if ends:

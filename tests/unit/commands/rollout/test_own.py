@@ -124,6 +124,7 @@ def test_own_options_reach_each_side(own: str, tmp_path: Path) -> None:
             ("--environment.start", "3"),
             "--environment.start: unknown option; write --start",
         ),
+        ("Echo", "Says", ("--environment", "Echo"), "give ENVIRONMENT without a flag"),
         ("Echo", "Says", ("--policy.start", "3"), "--policy.start: unknown option"),
         (
             "Echo",
