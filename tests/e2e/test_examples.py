@@ -188,25 +188,6 @@ def test_cascade_says_what_it_saved(prill: Path) -> None:
     assert 0 < asked < 186
 
 
-def bought(folder: Path) -> Path:
-    """A file with one attempt, whose last page has seven lines."""
-    page = "\n".join(["Order placed. truth=success", *("more" for _ in range(6))])
-    write_trajectories(
-        folder / "t.jsonl",
-        [Trajectory(id="a", task=Task(goal="Buy tea"), final=Observation(text=page))],
-    )
-    return folder / "t.jsonl"
-
-
-def test_own_judge_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
-    command = (prill, "score", bought(tmp_path), "--judge", "examples/own_judge.py:PhraseJudge")
-    run(*command, "-o", tmp_path / "yes.jsonl", "--judge.phrase", "order placed")
-    run(*command, "-o", tmp_path / "no.jsonl")
-    [yes], [no] = read_verdicts(tmp_path / "yes.jsonl"), read_verdicts(tmp_path / "no.jsonl")
-    assert (yes.success, no.success) == (True, False)
-    assert yes.evaluator.params == {"phrase": "order placed"}
-
-
 def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
     for package in ("starlette", "uvicorn", "prometheus_client"):
         if importlib.util.find_spec(package) is None:

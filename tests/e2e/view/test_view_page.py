@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 from msgspec import UNSET
 from PIL import Image
 
@@ -24,7 +23,7 @@ from prill.captioner.files import Caption, read_decisions
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels
 from prill.types import LabelRecord, StepLabel
-from tests.support.chromium import PATIENCE, address, eventually, started_chromium
+from tests.support.chromium import PATIENCE, address, eventually
 from tests.support.closing import closed
 from tests.support.paths import ROOT
 from tests.unit.view.test_view import lines, run, verdict
@@ -33,12 +32,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Page, Route
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
 
 
 def write(folder: Path, ids: str = "abcdefgh") -> None:

@@ -145,33 +145,6 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("more", "model"),
-    [
-        (("--judge.captioner", "vlm", "--judge.captioner.model", "gpt-4o-nix"), "gpt-4o-nix"),
-        (("--model", "gpt-4o-nix"), "gpt-4o-nix"),
-    ],
-)
-def test_model_without_a_price_is_named_beforehand(
-    prill: Prill, folder: Path, more: tuple[str, ...], model: str
-) -> None:
-    write_trajectories(folder / "t.jsonl", 2)
-    words = (
-        "score",
-        "t.jsonl",
-        "-o",
-        "v.jsonl",
-        "--judge",
-        "modular",
-        "--model.base-url",
-        "http://127.0.0.1:9/v1",
-    )
-    given = () if "--model" in more else ("--model", "m")
-    result = prill(*words, "--model.prices", "p.toml", "--budget-usd", "1", *given, *more)
-    assert result.returncode == 2 and f"a budget needs a price for {model}" in result.stderr
-    assert not (folder / "v.jsonl").exists() and not (folder / "v.spending.json").exists()
-
-
 def test_killed_runs_spend_no_more_than_the_budget_and_one_call(folder: Path) -> None:
     """kill -9 again and again: what the endpoint charges, answers that nobody got included."""
     write_trajectories(folder / "t.jsonl", 150)

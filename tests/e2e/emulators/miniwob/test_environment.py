@@ -82,14 +82,6 @@ async def test_ways_to_fail_fail_by_reward(
     assert trajectory.steps[-1].action.is_final
 
 
-async def test_same_seed_is_the_same_episode(environment: MiniWoB) -> None:
-    first, second, other = [await environment.task("social-media", seed) for seed in (5, 5, 6)]
-    assert first == second
-    assert first.goal != other.goal
-    assert await environment.reset(first) == await environment.reset(second)
-    assert (await environment.reset(first)).text != (await environment.reset(other)).text
-
-
 async def test_reward_is_not_in_the_record(environment: MiniWoB, tmp_path: Path) -> None:
     for behaviour in ("solve", "wrong-target"):
         trajectory, _ = await play(environment, "click-dialog-2", 1, behaviour)
