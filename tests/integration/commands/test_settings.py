@@ -106,7 +106,22 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ({"episodes.output": "elsewhere"}, "episodes.output: "),
     ({"episodes.max_steps": 0}, "episodes.max_steps: "),
     ({"episodes.environment": "doubles.py:Page"}, "doubles.py:Page: "),
-    ({"episodes.environment": "doubles.py:Ungraded"}, "evaluation: doubles.py:Ungraded"),
+    (
+        {"episodes.environment": "doubles.py:Ungraded"},
+        "evaluation: doubles.py:Ungraded has no oracle, so there would be no results",
+    ),
+    # its verdicts would all be unscored, after hours of play
+    *(
+        (
+            {
+                "episodes.environment": "doubles.py:Ungraded",
+                "evaluation.annotated": True,
+                "arms.1": {"name": judge, "judge": judge},
+            },
+            "; no oracle labels the attempts here",
+        )
+        for judge in ("oracle", "noisy")
+    ),
     ({"policy.moood": 1}, "policy.moood: "),
     ({"attempts.0.seeds": "0-99999999999"}, "attempts[0]: seeds"),
     ({"attempts.0.attempts": 10**12}, "attempts[0]: "),
