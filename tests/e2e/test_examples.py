@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from prill import (
 from prill.refine import read_results
 from prill.testing import MockServer
 from tests.support.caches import own_cache
+from tests.support.chromium import need_chromium
 from tests.support.examples import embedded, run
 from tests.support.paths import ROOT
 from tests.support.warm import warm_commands
@@ -70,11 +70,7 @@ def test_every_configuration_can_be_made(python: Path) -> None:
 
 
 def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
-    for package in ("playwright", "miniwob", "rapidocr"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        pytest.skip("no Chromium: apt-get install chromium")
+    need_chromium("miniwob", "rapidocr")
     shown = run(
         "examples/record_score_agree.sh",
         tmp_path,
@@ -221,17 +217,9 @@ def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
     ]
 
 
-def needs_pages() -> None:
-    for package in ("playwright", "miniwob"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        pytest.skip("no Chromium: apt-get install chromium")
-
-
 @embedded
 def test_one_small_model_does_all_of_reflexion(prill: Path, tmp_path: Path) -> None:
-    needs_pages()
+    need_chromium("miniwob")
     shown = run(
         "examples/reflexion_embedded.sh",
         tmp_path,
@@ -256,11 +244,7 @@ AGENTS = ("step", "structured-reflection", "synapse")
 
 def ended(folder: Path) -> list[str]:
     """How the episodes in the folder ended, errors in words."""
-    found = [
-        item
-        for item in iter_trajectories(folder / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    found = list(iter_trajectories(folder / "trajectories.jsonl"))
     return [item.error or str(item.metadata["ended_by"]) for item in found]
 
 
@@ -268,7 +252,7 @@ def test_agents_play_to_their_end(prill: Path, tmp_path: Path) -> None:
     """In the place of the embedded model, which is too slow here, an endpoint whose answers fit no
     agent, and are cut.
     """
-    needs_pages()
+    need_chromium("miniwob")
     with MockServer(thought_tokens=200) as server:
         settings = {
             "PRILL": str(prill),
@@ -292,7 +276,7 @@ def test_agents_play_to_their_end(prill: Path, tmp_path: Path) -> None:
     os.environ.get("PRILL_LONG") != "1", reason="takes several minutes: set PRILL_LONG=1"
 )
 def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
-    needs_pages()
+    need_chromium("miniwob")
     run("examples/agents_embedded.sh", tmp_path, PRILL=str(prill))
     for agent in AGENTS:
         how = ended(tmp_path / agent / "episodes")

@@ -9,25 +9,16 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest_asyncio
-
 from prill.emulators.browser.chromium import Chromium
 from prill.ui.serving import serving
 from prill.ui.view.captions import CaptionReview
 from prill.ui.view.library import Library
 from prill.ui.view.site import ViewSite
-from tests.support.chromium import started_chromium
 from tests.support.closing import closed
 from tests.support.labelling import labelling
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
 
 
 @asynccontextmanager

@@ -134,6 +134,11 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         "training.micro_batch: ",
         marks=needs_training,
     ),
+    pytest.param(
+        {"training.model": "cogagent"},
+        "is CogAgent, whose code needs transformers below 4.42",
+        marks=needs_training,
+    ),
     ({"round": 1}, "round: "),
 ]
 OF_RETRIES: list[tuple[Settings, str]] = [
@@ -191,6 +196,10 @@ def place(prill: Prill, tmp_path: Path) -> Path:
     }
     (tmp_path / "r.jsonl").write_text(f"{json.dumps(row)}\n" * 4)
     (tmp_path / "bad.toml").write_text("stepps = 5\n")
+    (tmp_path / "cogagent").mkdir()
+    (tmp_path / "cogagent/config.json").write_text(
+        '{"architectures": ["CogAgentForCausalLM"], "model_type": "cogagent"}'
+    )
     votes = {"name": "vote", "judges": [{"name": "self-report"}, {"nam": "always-fail"}]}
     (tmp_path / "votes.json").write_text(json.dumps(votes))
     return tmp_path

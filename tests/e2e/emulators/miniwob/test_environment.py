@@ -26,13 +26,6 @@ need_chromium("miniwob")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    browser = Chromium()
-    yield browser
-    await browser.close()
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def environment(browser: Chromium, tmp_path: Path) -> AsyncIterator[MiniWoB]:
     environment = MiniWoB(tmp_path / "images", browser=browser, announce_end=False)

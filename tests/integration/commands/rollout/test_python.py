@@ -12,7 +12,7 @@ from prill.cli import main
 from prill.errors import UsageError
 from prill.io.store import iter_trajectories
 from prill.testing import ScriptedModel
-from prill.types import Task, Trajectory
+from prill.types import Task
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -20,11 +20,7 @@ COUNTER, ADD = f"{EXAMPLES / 'own_environment.py'}:Counter", f"{EXAMPLES / 'own_
 
 
 def recorded(folder: Path) -> list[tuple[str, str, str | None, int]]:
-    items = [
-        item
-        for item in iter_trajectories(folder / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    items = list(iter_trajectories(folder / "trajectories.jsonl"))
     return sorted((item.id, item.task.goal, item.answer, len(item.steps)) for item in items)
 
 

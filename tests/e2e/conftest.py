@@ -1,4 +1,4 @@
-"""A browser for the tests of WebArena."""
+"""A browser for the tests of a file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support.chromium import started_chromium
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Chromium]:
-    """One browser for the tests of a file."""
+    """One browser; each context in it has a profile of its own."""
     async with started_chromium() as browser:
         yield browser
