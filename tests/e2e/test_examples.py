@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,14 +27,6 @@ from tests.support.caches import own_cache
 from tests.support.chromium import need_chromium
 from tests.support.examples import embedded, run
 from tests.support.paths import ROOT
-from tests.support.warm import warm_commands
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Path]:
-    """A folder with `prill` and `python`, which start quickly."""
-    with warm_commands() as folder:
-        yield folder
 
 
 @pytest.fixture
