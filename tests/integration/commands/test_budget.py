@@ -19,14 +19,10 @@ from tests.support.commands.endpoint import Endpoint
 from tests.unit.commands.test_reflexion import COUNTER
 
 CALL = 0.018  # the scripted endpoint counts 9 tokens of request and 9 of reply
+# what a policy, and a judge and a reflector say
+GIVES_UP = "```stop [9]```"
+NOT_CONTENT = '{"thoughts": "so it looks", "status": "failure", "text": "Try again."}'
 PRICES = '[m]\nprompt = 1000\ncompletion = 1000\n["mock"]\nprompt = 1000\ncompletion = 1000\n'
-
-
-def answer(text: str) -> str:
-    """A policy that gives up, a judge that is not content, and a lesson."""
-    if "answer" in text and "number" in text.lower() and "OBJECTIVE" in text:
-        return "```stop [9]```"
-    return '{"thoughts": "so it looks", "status": "failure", "text": "Try again."}'
 
 
 @pytest.fixture
@@ -50,9 +46,7 @@ def detect_kind(body: dict[str, object]) -> str:
 
 
 def test_reflexion_has_one_budget_for_all_its_models(prill: Prill, folder: Path) -> None:
-    with Endpoint(
-        lambda text: "```stop [9]```" if "OBJECTIVE" in text else answer(text)
-    ) as endpoint:
+    with Endpoint(lambda text: GIVES_UP if "OBJECTIVE" in text else NOT_CONTENT) as endpoint:
         words = (
             "reflexion",
             "counter.py:Counter",

@@ -1,4 +1,4 @@
-"""The work of `prill rollout` from a plain script, with the results of the command."""
+"""The work of `prill rollout` from Python and from a file."""
 
 from __future__ import annotations
 
