@@ -16,7 +16,7 @@ import pytest_asyncio
 
 import prill
 from prill.emulators.browser.chromium import Chromium
-from tests.support.chromium import sees, started_chromium
+from tests.support.chromium import sees
 from tests.support.closing import closed
 from tests.support.report.pages import served_captions, served_view, write_pages
 
@@ -73,12 +73,6 @@ async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[d
         yield {**made, "captions": captions} | {
             name: f"{url}#t=bread-0" for name, url in served.items()
         }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -36,7 +36,6 @@ from prill.testing import MockServer
 from tests.support.caches import own_cache
 from tests.support.models.batch_server import BatchServer
 from tests.support.paths import ROOT
-from tests.support.warm import warm_commands
 
 README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs/explanation/architecture.md"
 GUIDE, OWN = ROOT / "docs/reference/judges.md", ROOT / "docs/how-to/custom-judges.md"
@@ -141,13 +140,6 @@ def need(document: Path) -> None:
     ):
         if word in text and not all(map(importlib.util.find_spec, packages)):
             pytest.skip(f"{packages[0]} is not installed: {how}")
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Path]:
-    """A folder with `prill` and `python`, which start quickly."""
-    with warm_commands() as folder:
-        yield folder
 
 
 def run(block: Block, number: int, folder: Path, environment: dict[str, str], python: Path) -> str:

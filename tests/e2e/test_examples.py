@@ -6,10 +6,8 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,16 +24,9 @@ from prill import (
 from prill.refine import read_results
 from prill.testing import MockServer
 from tests.support.caches import own_cache
+from tests.support.chromium import need_chromium
 from tests.support.examples import embedded, run
 from tests.support.paths import ROOT
-from tests.support.warm import warm_commands
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[Path]:
-    """A folder with `prill` and `python`, which start quickly."""
-    with warm_commands() as folder:
-        yield folder
 
 
 @pytest.fixture
@@ -70,11 +61,7 @@ def test_every_configuration_can_be_made(python: Path) -> None:
 
 
 def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
-    for package in ("playwright", "miniwob", "rapidocr"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        pytest.skip("no Chromium: apt-get install chromium")
+    need_chromium("miniwob", "rapidocr")
     shown = run(
         "examples/record_score_agree.sh",
         tmp_path,
@@ -188,25 +175,6 @@ def test_cascade_says_what_it_saved(prill: Path) -> None:
     assert 0 < asked < 186
 
 
-def bought(folder: Path) -> Path:
-    """A file with one attempt, whose last page has seven lines."""
-    page = "\n".join(["Order placed. truth=success", *("more" for _ in range(6))])
-    write_trajectories(
-        folder / "t.jsonl",
-        [Trajectory(id="a", task=Task(goal="Buy tea"), final=Observation(text=page))],
-    )
-    return folder / "t.jsonl"
-
-
-def test_own_judge_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
-    command = (prill, "score", bought(tmp_path), "--judge", "examples/own_judge.py:PhraseJudge")
-    run(*command, "-o", tmp_path / "yes.jsonl", "--judge.phrase", "order placed")
-    run(*command, "-o", tmp_path / "no.jsonl")
-    [yes], [no] = read_verdicts(tmp_path / "yes.jsonl"), read_verdicts(tmp_path / "no.jsonl")
-    assert (yes.success, no.success) == (True, False)
-    assert yes.evaluator.params == {"phrase": "order placed"}
-
-
 def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
     for package in ("starlette", "uvicorn", "prometheus_client"):
         if importlib.util.find_spec(package) is None:
@@ -240,17 +208,9 @@ def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
     ]
 
 
-def needs_pages() -> None:
-    for package in ("playwright", "miniwob"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        pytest.skip("no Chromium: apt-get install chromium")
-
-
 @embedded
 def test_one_small_model_does_all_of_reflexion(prill: Path, tmp_path: Path) -> None:
-    needs_pages()
+    need_chromium("miniwob")
     shown = run(
         "examples/reflexion_embedded.sh",
         tmp_path,
@@ -275,11 +235,7 @@ AGENTS = ("step", "structured-reflection", "synapse")
 
 def ended(folder: Path) -> list[str]:
     """How the episodes in the folder ended, errors in words."""
-    found = [
-        item
-        for item in iter_trajectories(folder / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    found = list(iter_trajectories(folder / "trajectories.jsonl"))
     return [item.error or str(item.metadata["ended_by"]) for item in found]
 
 
@@ -287,7 +243,7 @@ def test_agents_play_to_their_end(prill: Path, tmp_path: Path) -> None:
     """In the place of the embedded model, which is too slow here, an endpoint whose answers fit no
     agent, and are cut.
     """
-    needs_pages()
+    need_chromium("miniwob")
     with MockServer(thought_tokens=200) as server:
         settings = {
             "PRILL": str(prill),
@@ -311,7 +267,7 @@ def test_agents_play_to_their_end(prill: Path, tmp_path: Path) -> None:
     os.environ.get("PRILL_LONG") != "1", reason="takes several minutes: set PRILL_LONG=1"
 )
 def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
-    needs_pages()
+    need_chromium("miniwob")
     run("examples/agents_embedded.sh", tmp_path, PRILL=str(prill))
     for agent in AGENTS:
         how = ended(tmp_path / agent / "episodes")

@@ -20,9 +20,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.refine.filtered_bc.study import FilteredBCConfig
 from prill.refine.training.checkpoints import last_checkpoint
-from prill.refine.training.spec import training_spec
 from tests.support.chromium import need_chromium
 from tests.support.paths import ROOT
 from tests.support.refine.launching import needs_training
@@ -348,16 +346,6 @@ def test_slurm_script_is_sound() -> None:
 
 
 # The other files
-
-
-def test_job_file_is_one_of_prill() -> None:
-    job = tomllib.loads((GPU / "job.toml").read_text(encoding="utf-8"))
-    captioner = {
-        name: value for name, value in job["captioner"].items() if name not in ("rows", "output")
-    }
-    assert training_spec(captioner.pop("preset"), trains="captioner", **captioner).method == "lora"
-    study = FilteredBCConfig.read(job["study"])
-    assert study.make_training(0).model == "Qwen/Qwen3-VL-8B-Instruct"
 
 
 def test_fsdp_file_is_one_of_accelerate() -> None:

@@ -20,7 +20,6 @@ from prill.cli.derive import derive
 from prill.config.registry import load_object
 from prill.io.store import iter_trajectories
 from prill.testing import MockServer
-from prill.types import Trajectory
 from tests.e2e.test_documents import ROOT, blocks
 from tests.support.caches import own_cache
 from tests.support.datasets.authors_release import android, ios, webarena
@@ -125,11 +124,7 @@ def test_every_command_of_the_page_runs(
     ]
     # the place that was touched is the place that is taught
     assert "tap [[851,520]]" in str(rows[0]["completion"])
-    [episode] = [
-        item
-        for item in iter_trajectories("out/aitw/trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    [episode] = list(iter_trajectories("out/aitw/trajectories.jsonl"))
     assert episode.id == "e"
 
 

@@ -4,14 +4,12 @@ asked of another server, and the page consists of the same elements as with plai
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 from msgspec import UNSET
 from PIL import Image
 
@@ -39,7 +37,7 @@ from prill.ui.view.label_log import LabelLog
 from prill.ui.view.library import Library
 from prill.ui.view.session import LabelSession
 from prill.ui.view.site import ViewSite
-from tests.support.chromium import sees, started_chromium
+from tests.support.chromium import sees
 from tests.support.closing import closed
 from tests.support.filled import filled
 from tests.support.payloads import COUNTS, PAYLOADS
@@ -54,12 +52,6 @@ HANDLERS = """() => [...document.querySelectorAll("*")].flatMap((node) => [...no
   .filter((one) => /^on|^(srcdoc|action|formaction|ping|data)$/.test(one.name)
     || (/^(href|src)$/.test(one.name) && /^\\s*(javascript|http|data:text)/i.test(one.value)))
   .map((one) => `${node.tagName} ${one.name}=${one.value}`))"""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
 
 
 def records(folder: Path, text: str, name: str) -> list[Trajectory]:

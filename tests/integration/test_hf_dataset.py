@@ -4,14 +4,12 @@ and in Parquet.
 
 from __future__ import annotations
 
-import builtins
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import prill
-from prill.errors import InputError, MissingExtraError, UsageError
+from prill.errors import InputError, UsageError
 from prill.evaluators import Constant
 from prill.types import (
     Action,
@@ -190,20 +188,3 @@ def test_what_does_not_fit_is_one_error() -> None:
         prill.to_dataset([*VERDICTS, *LABELS])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="task.platform: Invalid enum value .Web.; "):
         prill.to_dataset([Trajectory(id="a", task=Task(goal="g", platform="Web"))])  # type: ignore[arg-type]
-
-
-def test_without_the_package_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    original: Any = builtins.__import__
-
-    def find(name: str, *args: object, **kwargs: object) -> object:
-        if name.partition(".")[0] == "datasets":
-            raise ModuleNotFoundError(name=name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", find)
-    with pytest.raises(MissingExtraError, match="pip install datasets"):
-        prill.to_dataset(LABELS)
-    with pytest.raises(MissingExtraError, match="pip install datasets"):
-        prill.from_dataset(None)  # type: ignore[call-overload]

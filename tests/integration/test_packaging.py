@@ -141,11 +141,3 @@ def test_installed_package_finds_its_files(python: Path, tmp_path: Path) -> None
     )
     run(prill, "report", runs, "-o", "page.html", "--limit", "2", cwd=tmp_path)
     assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_wheel_has_one_top_level_name(python: Path, tmp_path: Path) -> None:
-    program = (
-        "import importlib.metadata as m; print(sorted({f.parts[0] for f in m.files('prill')}))"
-    )
-    names = run(python, "-I", "-c", program, cwd=tmp_path)
-    assert not [name for name in (*FOLDERS[1:], "tests") if f"'{name}'" in names]

@@ -93,8 +93,7 @@ def names(count: int) -> list[str]:
 
 
 def recorded(out: Path, file: str = "trajectories.jsonl") -> list[Trajectory]:
-    read = list(iter_trajectories(out / file)) if (out / file).exists() else []
-    return [item for item in read if isinstance(item, Trajectory)]
+    return list(iter_trajectories(out / file)) if (out / file).exists() else []
 
 
 async def test_pool_records_each_episode_once(tmp_path: Path) -> None:

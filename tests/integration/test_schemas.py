@@ -187,13 +187,6 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
     assert "either a success value or a reason" in problems(tmp_path / "v.jsonl", contradiction)[0]
 
 
-def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    assert check_file(tmp_path / "none").problems == [f"{tmp_path}/none: no such file"]
-    assert problems(tmp_path / "empty", b"\n") == [": the file is empty"]
-    (report,) = [check_file(tmp_path)]
-    assert (report.good, "directory" in report.problems[0]) == (0, True)
-
-
 def test_images_are_looked_for_or_opened(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "good.png")
     Image.effect_noise((64, 64), 50).save(tmp_path / "cut.png")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import prill
-from prill.errors import MissingExtraError, UsageError
+from prill.errors import MissingExtraError
 from prill.io.store import encode
 from prill.io.tables import Table, Verdicts, data_frame, table
 from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
@@ -97,21 +97,6 @@ def test_a_label_is_of_those_who_decide() -> None:
     assert [row["label"] for row in table(VERDICTS, []).to_rows()] == [None, None, None]
 
 
-def test_sources_of_labels_are_never_mixed() -> None:
-    labels = [LabelRecord(id="a", success=False, source="oracle"), *LABELS]
-    with pytest.raises(UsageError, match=r"several sources \(human, oracle\)"):
-        table(VERDICTS, labels)
-    assert [row["label"] for row in table(VERDICTS, labels, source="oracle").to_rows()] == [
-        False,
-        None,
-        None,
-    ]
-    with pytest.raises(
-        UsageError, match="no label has source 'robot'; expected one of human, oracle"
-    ):
-        table(VERDICTS, labels, source="robot")
-
-
 def test_no_verdicts_are_a_table_too() -> None:
     empty = table([])
     assert (len(empty), empty.to_rows(), empty.to_csv()) == (0, [], ",".join(COLUMNS) + "\n")
@@ -146,6 +131,8 @@ def test_arrow_keeps_null_apart_from_false() -> None:
         ("pandas", lambda made: data_frame(made.to_rows())),
         ("pyarrow", Table.to_arrow),
         ("datasets", Table.to_datasets),
+        ("datasets", lambda made: prill.to_dataset(VERDICTS)),
+        ("datasets", lambda made: prill.from_dataset(None)),  # type: ignore[call-overload]
     ],
 )
 def test_what_is_missing_is_named(module: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

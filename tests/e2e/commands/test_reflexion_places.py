@@ -82,13 +82,6 @@ def test_phone_is_tried_again_with_a_lesson(
     assert [attempt.truth for attempt in read_results("out").tasks[0].attempts] == [False, True]
 
 
-def test_scripts_are_no_learners(prill: Prill) -> None:
-    words = ("webarena", "--shop", "--tasks", "1001", "--policy", "scripted")
-    refused = prill("reflexion", *words, "--judge", "self-report", "-o", "out")
-    assert refused.returncode == 2
-    assert "does not accept lessons" in refused.stderr and "Traceback" not in refused.stderr
-
-
 @pytest.mark.usefixtures("chromium")
 def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "tasks.json").write_bytes(shop_configs())

@@ -41,11 +41,7 @@ def number(turn: str, element: str) -> str:
 
 def recorded(out: Path) -> dict[str, Trajectory]:
     """What was recorded, by the name of the task."""
-    items = [
-        item
-        for item in iter_trajectories(out / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    items = list(iter_trajectories(out / "trajectories.jsonl"))
     return {item.task.site or item.task.id: item for item in items}
 
 

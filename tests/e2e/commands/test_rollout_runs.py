@@ -23,11 +23,7 @@ Prill = Callable[..., subprocess.CompletedProcess[str]]
 
 def recorded(out: Path) -> list[Trajectory]:
     path = out / "trajectories.jsonl"
-    return (
-        [item for item in iter_trajectories(path) if isinstance(item, Trajectory)]
-        if path.exists()
-        else []
-    )
+    return list(iter_trajectories(path)) if path.exists() else []
 
 
 def episodes(out: Path) -> list[tuple[str | None, str]]:

@@ -29,7 +29,7 @@ from prill.types import (
 )
 from prill.ui.report.entries import Judge, Retry
 from prill.ui.report.page import write_report
-from tests.support.chromium import PATIENCE, address, eventually, started_chromium
+from tests.support.chromium import PATIENCE, address, eventually
 from tests.support.closing import closed
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ if TYPE_CHECKING:
 from tests.support.report.judges import FIRST, TRUTH, judges, labels, picture, trajectory, verdict
 
 browsed = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
 
 
 class Reader:
@@ -95,8 +89,8 @@ class Reader:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def reader(chromium: Chromium) -> AsyncIterator[Reader]:
-    context = await chromium.context(1280, 800)
+async def reader(browser: Chromium) -> AsyncIterator[Reader]:
+    context = await browser.context(1280, 800)
     yield Reader(await context.new_page())
     await closed(context)
 
@@ -580,7 +574,7 @@ async def test_long_list_draws_only_whats_in_sight(reader: Reader, tmp_path: Pat
 
 
 @browsed
-async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Path) -> None:
+async def test_nothing_is_wider_than_the_screen(browser: Chromium, tmp_path: Path) -> None:
     long = "a_very_long_word_without_any_place_to_break_" * 8
     item = trajectory("a", states(tmp_path / "i", 9), answer=long, task=Task(goal=long, site=long))
     write_report(
@@ -589,17 +583,17 @@ async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Pa
         judges(),
         [LabelRecord(id="a", success=True, annotator=long, note=long)],
     )
-    context = await chromium.context(420, 800)
-    browser = await context.new_page()
-    await browser.goto((tmp_path / "r.html").as_uri())
+    context = await browser.context(420, 800)
+    shown = await context.new_page()
+    await shown.goto((tmp_path / "r.html").as_uri())
     for key in "stj":
-        await browser.keyboard.press(key)
+        await shown.keyboard.press(key)
         wide = "document.documentElement.scrollWidth <= innerWidth && ['summary', 'detail'].every("
         wide += (
             "id => document.getElementById(id).scrollWidth <= "
             "document.getElementById(id).clientWidth)"
         )
-        assert await browser.evaluate(wide), key
+        assert await shown.evaluate(wide), key
     await closed(context)
 
 

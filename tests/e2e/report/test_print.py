@@ -14,7 +14,7 @@ from prill.emulators.browser.chromium import Chromium
 from prill.types import Action, LabelRecord, Observation, Step
 from prill.ui.report.entries import Judge
 from prill.ui.report.page import write_report
-from tests.support.chromium import eventually, started_chromium
+from tests.support.chromium import eventually
 from tests.support.closing import closed
 from tests.support.report.judges import FIRST, picture, trajectory, verdict
 
@@ -26,14 +26,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 IDS = "abcdef"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
-
-
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(chromium: Chromium, tmp_path: Path) -> AsyncIterator[Page]:
+async def page(browser: Chromium, tmp_path: Path) -> AsyncIterator[Page]:
     """A report with long answers, and long reasons of five judges."""
     said = {
         id: replace(verdict(id, True), reason=f"{'Because of this. ' * 90}END-{id}") for id in IDS
@@ -43,7 +37,7 @@ async def page(chromium: Chromium, tmp_path: Path) -> AsyncIterator[Page]:
     steps = [Step(Observation(screenshot=picture(tmp_path / "i", "s.png")), Action("click"))]
     items = [trajectory(id, steps, answer=f"{'word ' * 300}ANSWER-{id}") for id in IDS]
     write_report(tmp_path / "r.html", items, judges, labels)
-    context = await chromium.context(1280, 900)
+    context = await browser.context(1280, 900)
     shown = await context.new_page()
     await shown.goto((tmp_path / "r.html").as_uri())
     yield shown

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_accessibility import addresses, browser, opened
+from tests.e2e.test_accessibility import addresses, opened
 from tests.support.chromium import eventually, sees
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-__all__ = ["addresses", "browser", "opened"]
+__all__ = ["addresses", "opened"]
 
 
 @pytest.mark.parametrize("name", ["run", "view"])

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
 from prill.ui.serving import serving
 from prill.ui.view.captions import CaptionReview
 from prill.ui.view.library import Library
 from prill.ui.view.site import ViewSite
-from tests.support.chromium import started_chromium
 from tests.support.closing import closed
 from tests.support.labelling import labelling
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
 
 
 @asynccontextmanager
@@ -63,6 +58,24 @@ async def opened_captions(browser: Chromium, review: CaptionReview) -> AsyncIter
         site = ViewSite(library, captions=review)
         async with serving(site) as url, window(browser, url) as page:
             yield page
+
+
+@asynccontextmanager
+async def command(folder: Path, *words: str) -> AsyncIterator[tuple[Any, str]]:
+    """The command as a process of its own, and the page's address."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "prill", *words, "--json"),
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        yield process, json.loads(await process.stdout.readline())["url"]
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        await process.wait()
 
 
 async def at(page: Page, number: int) -> None:

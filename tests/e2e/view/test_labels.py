@@ -5,18 +5,13 @@ happens to page and server.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import resource
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import UNSET
@@ -26,11 +21,8 @@ from prill.emulators.browser.chromium import Chromium
 from prill.io.store import iter_trajectories, read_labels, write_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.view.label_log import LabelLog
-from tests.e2e.view.conftest import at, idle, opened, press, write
+from tests.e2e.view.conftest import at, command, idle, opened, press, write
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -379,38 +371,12 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@asynccontextmanager
-async def command(
-    trajectories: Path, labels: Path
-) -> AsyncIterator[tuple[subprocess.Popen[bytes], str]]:
-    """`prill annotate` as a process of its own, and its address."""
-    argv = [
-        sys.executable,
-        "-m",
-        "prill",
-        "annotate",
-        str(trajectories),
-        "-o",
-        str(labels),
-        "--annotator",
-        "me",
-        "--json",
-    ]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        yield process, json.loads(await asyncio.to_thread(process.stdout.readline))["url"]
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 async def test_killed_server_loses_no_saved_label(browser: Chromium, tmp_path: Path) -> None:
     labels, made = tmp_path / "l.jsonl", {}
     path = runs(tmp_path, 5)
     for first in (0, 2):
-        async with command(path, labels) as (process, url):
+        words = ("annotate", path.name, "-o", labels.name, "--annotator", "me")
+        async with command(tmp_path, *words) as (process, url):
             context = await browser.context(1280, 800)
             page = await context.new_page()
             await page.goto(url)
@@ -419,8 +385,8 @@ async def test_killed_server_loses_no_saved_label(browser: Chromium, tmp_path: P
                 await press(page, CHOICES[choice], "Enter")
                 made[f"r{i}"] = choice, {}, ""
             await at(page, first + 3)
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
+            process.kill()
+            await process.wait()
             await page.click("#outcomes .success")
             await press(page, "Enter")
             await page.locator("#alert:not(.mild)").filter(has_text="does not answer").wait_for()

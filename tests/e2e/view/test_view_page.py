@@ -5,17 +5,13 @@ while its files grow.
 from __future__ import annotations
 
 import asyncio
-import json
-import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import pytest_asyncio
 from msgspec import UNSET
 from PIL import Image
 
@@ -24,21 +20,16 @@ from prill.captioner.files import Caption, read_decisions
 from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels
 from prill.types import LabelRecord, StepLabel
-from tests.support.chromium import PATIENCE, address, eventually, started_chromium
+from tests.e2e.view.conftest import command
+from tests.support.chromium import PATIENCE, address, eventually
 from tests.support.closing import closed
-from tests.support.paths import ROOT
 from tests.unit.view.test_view import lines, run, verdict
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Route
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    async with started_chromium() as browser:
-        yield browser
+VIEW = ("view", "t.jsonl", "--verdicts", "v.jsonl")
 
 
 def write(folder: Path, ids: str = "abcdefgh") -> None:
@@ -50,25 +41,6 @@ def write(folder: Path, ids: str = "abcdefgh") -> None:
     (folder / "v.jsonl").write_bytes(
         lines(verdict(id, id != "b", f"step [S1] shows receipt no{id}") for id in ids[:4])
     )
-
-
-@asynccontextmanager
-async def command(folder: Path, *words: str) -> AsyncIterator[tuple[Any, str]]:
-    """The command as a process of its own, and the page's address."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "prill", "view", "t.jsonl", "--verdicts", "v.jsonl", "--json"),
-        *words,
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        yield process, json.loads(await process.stdout.readline())["url"]
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGINT)
-        await process.wait()
 
 
 @asynccontextmanager
@@ -100,7 +72,7 @@ async def says(page: Page, place: str, text: str) -> None:
 
 async def test_found_by_words_sorted_and_sent_as_a_link(browser: Chromium, tmp_path: Path) -> None:
     write(tmp_path)
-    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW) as (_, url), shown(browser, url) as page:
         await says(page, "#found", "8 trajectories")
         await page.keyboard.press("/")
         await page.keyboard.type("receipt noc")
@@ -127,7 +99,7 @@ async def test_found_by_words_sorted_and_sent_as_a_link(browser: Chromium, tmp_p
 
 async def test_a_run_under_way_is_followed(browser: Chromium, tmp_path: Path) -> None:
     write(tmp_path)
-    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW) as (_, url), shown(browser, url) as page:
         await says(page, "#progress", "vlm: 4 of 8")
         await page.locator("#row-4").click()
         await says(page, "#judges", "No verdict")
@@ -159,7 +131,7 @@ async def test_no_click_is_lost_to_what_arrives_meanwhile(
         await route.fulfill(response=answer)
 
     options = ("--annotator", "ada", "-o", "l.jsonl")
-    async with command(tmp_path, *options) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW, *options) as (_, url), shown(browser, url) as page:
         await says(page, "#label-state", "No label yet")
         await page.route("**/api/state*", late)
         with (tmp_path / "v.jsonl").open("ab") as log:
@@ -190,7 +162,7 @@ async def test_a_late_answer_does_not_hide_a_later_label(browser: Chromium, tmp_
         await route.fulfill(response=answer)
 
     options = ("--annotator", "ada", "-o", "l.jsonl")
-    async with command(tmp_path, *options) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW, *options) as (_, url), shown(browser, url) as page:
         await says(page, "#label-state", "No label yet")
         await page.route("**/api/runs/0", late)
         await page.keyboard.press("2")
@@ -211,7 +183,7 @@ async def test_reasons_cite_steps_and_runs_stand_side_by_side(
     browser: Chromium, tmp_path: Path
 ) -> None:
     write(tmp_path)
-    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW) as (_, url), shown(browser, url) as page:
         await page.locator(".reason button.jump", has_text="step 1").click()
         assert "t=a" in await address(page)
         await page.locator("summary", has_text="1 other run with this goal").click()
@@ -227,7 +199,7 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
     """A kill -9 right after the page says so loses nothing, and the next sitting goes on."""
     write(tmp_path)
     words = ("--annotator", "ada", "-o", "l.jsonl")
-    async with command(tmp_path, *words) as (process, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW, *words) as (process, url), shown(browser, url) as page:
         await says(page, "#label-state", "No label yet")
         if by == "keys":
             await page.keyboard.press("2")
@@ -260,7 +232,7 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
         steps=(StepLabel(index=0, label="away"),),
         side_effects=True,
     )
-    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW, *words) as (_, url), shown(browser, url) as page:
         await says(page, "#progress", "ada: 1 of 8 labelled")
         await page.locator("#outcomes .failure[aria-pressed=true]").wait_for()
         await page.keyboard.press("j")
@@ -274,7 +246,7 @@ async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by:
 async def test_blind_until_decided(browser: Chromium, tmp_path: Path) -> None:
     write(tmp_path)
     words = ("--annotator", "ada", "-o", "l.jsonl", "--blind")
-    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW, *words) as (_, url), shown(browser, url) as page:
         await says(page, "#label-state", "No label yet")
         assert "receipt" not in await page.inner_text("body")
         await page.keyboard.press("1")
@@ -296,7 +268,7 @@ async def test_a_line_that_cannot_be_read_takes_no_label(
     runs = (tmp_path / "t.jsonl").read_bytes()
     (tmp_path / "t.jsonl").write_bytes(b'{"id": "broken"}\n' + runs)
     words = ("--annotator", "ada", "-o", "l.jsonl", *more)
-    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW, *words) as (_, url), shown(browser, url) as page:
         if more:  # the page begins with the first run that can be labelled
             await says(page, "#label-state", "No label yet")
         await page.locator("#row-0").click()
@@ -315,7 +287,7 @@ async def test_typed_words_of_each_tab_survive_a_visit_to_the_other(
     caption = Caption(id=shot, captioner="vlm", image="page.png", caption="A blue page.")
     (tmp_path / "captions.jsonl").write_bytes(encode(caption))
     words = ("--captions", "captions.jsonl", "--annotator", "ada", "-o", "l.jsonl", "--blind")
-    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+    async with command(tmp_path, *VIEW, *words) as (_, url), shown(browser, url) as page:
         page.on("dialog", lambda dialog: asyncio.ensure_future(dialog.accept()))  # leave anyway
         await page.locator("#browse:not([aria-busy]) #outcomes").wait_for()
         await page.keyboard.press("s")  # success, not saved

@@ -19,14 +19,10 @@ from tests.support.commands.endpoint import Endpoint
 from tests.unit.commands.test_reflexion import COUNTER
 
 CALL = 0.018  # the scripted endpoint counts 9 tokens of request and 9 of reply
+# what a policy, and a judge and a reflector say
+GIVES_UP = "```stop [9]```"
+NOT_CONTENT = '{"thoughts": "so it looks", "status": "failure", "text": "Try again."}'
 PRICES = '[m]\nprompt = 1000\ncompletion = 1000\n["mock"]\nprompt = 1000\ncompletion = 1000\n'
-
-
-def answer(text: str) -> str:
-    """A policy that gives up, a judge that is not content, and a lesson."""
-    if "answer" in text and "number" in text.lower() and "OBJECTIVE" in text:
-        return "```stop [9]```"
-    return '{"thoughts": "so it looks", "status": "failure", "text": "Try again."}'
 
 
 @pytest.fixture
@@ -50,9 +46,7 @@ def detect_kind(body: dict[str, object]) -> str:
 
 
 def test_reflexion_has_one_budget_for_all_its_models(prill: Prill, folder: Path) -> None:
-    with Endpoint(
-        lambda text: "```stop [9]```" if "OBJECTIVE" in text else answer(text)
-    ) as endpoint:
+    with Endpoint(lambda text: GIVES_UP if "OBJECTIVE" in text else NOT_CONTENT) as endpoint:
         words = (
             "reflexion",
             "counter.py:Counter",
@@ -143,33 +137,6 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
         assert json.loads((folder / "v.spending.json").read_text())["spent_usd"] == pytest.approx(
             24 * CALL
         )
-
-
-@pytest.mark.parametrize(
-    ("more", "model"),
-    [
-        (("--judge.captioner", "vlm", "--judge.captioner.model", "gpt-4o-nix"), "gpt-4o-nix"),
-        (("--model", "gpt-4o-nix"), "gpt-4o-nix"),
-    ],
-)
-def test_model_without_a_price_is_named_beforehand(
-    prill: Prill, folder: Path, more: tuple[str, ...], model: str
-) -> None:
-    write_trajectories(folder / "t.jsonl", 2)
-    words = (
-        "score",
-        "t.jsonl",
-        "-o",
-        "v.jsonl",
-        "--judge",
-        "modular",
-        "--model.base-url",
-        "http://127.0.0.1:9/v1",
-    )
-    given = () if "--model" in more else ("--model", "m")
-    result = prill(*words, "--model.prices", "p.toml", "--budget-usd", "1", *given, *more)
-    assert result.returncode == 2 and f"a budget needs a price for {model}" in result.stderr
-    assert not (folder / "v.jsonl").exists() and not (folder / "v.spending.json").exists()
 
 
 def test_killed_runs_spend_no_more_than_the_budget_and_one_call(folder: Path) -> None:

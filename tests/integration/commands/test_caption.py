@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -212,59 +211,3 @@ def test_killed_run_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(captioner.turns) == 5, "only what was under way is asked again"
     assert len(captions(tmp_path / "c.jsonl")) == 4
-
-
-def test_review_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
-    write(tmp_path, [["red", "blue"]])
-    described = (
-        "# Page\n- A page that is all of one colour, with nothing on it that could be "
-        "read or pressed by the user"
-    )
-    with Endpoint(lambda text: described) as captioner:
-        command = [
-            "caption",
-            "t.jsonl",
-            "-o",
-            "data",
-            "--for-training",
-            "--near",
-            "-1",
-            *captioner.words,
-        ]
-        prill(*command)
-        words = [
-            sys.executable,
-            "-m",
-            "prill",
-            "view",
-            "--captions",
-            "data/captions.jsonl",
-            "--annotator",
-            "anna",
-            "--json",
-        ]
-        page = subprocess.Popen(
-            words, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE
-        )
-        try:
-            assert page.stdout is not None
-            start = json.loads(page.stdout.readline())
-            headers = {"Content-Type": "application/json", "Origin": start["url"].rsplit("/", 2)[0]}
-            body = json.dumps({"choice": "accept", "caption": "a red page"}).encode()
-            with urllib.request.urlopen(
-                urllib.request.Request(f"{start['url']}api/captions/0", body, headers), timeout=30
-            ):
-                page.send_signal(signal.SIGINT)
-            summary = json.loads(page.communicate(timeout=60)[0])
-        finally:
-            page.kill()
-            page.wait()
-        assert (page.returncode, summary["captions"]) == (0, 2)
-        assert summary["mended"] == 1
-        done = prill(*command)
-    assert "2 rows (1 of them corrected by hand)" in done.stderr
-    texts = [
-        json.loads(line)["completion"][0]["content"][0]["text"]
-        for line in (tmp_path / "data/rows.jsonl").read_text().splitlines()
-    ]
-    assert sorted(texts) == sorted([described, "a red page"])

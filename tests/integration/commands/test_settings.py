@@ -106,7 +106,22 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     ({"episodes.output": "elsewhere"}, "episodes.output: "),
     ({"episodes.max_steps": 0}, "episodes.max_steps: "),
     ({"episodes.environment": "doubles.py:Page"}, "doubles.py:Page: "),
-    ({"episodes.environment": "doubles.py:Ungraded"}, "evaluation: doubles.py:Ungraded"),
+    (
+        {"episodes.environment": "doubles.py:Ungraded"},
+        "evaluation: doubles.py:Ungraded has no oracle, so there would be no results",
+    ),
+    # its verdicts would all be unscored, after hours of play
+    *(
+        (
+            {
+                "episodes.environment": "doubles.py:Ungraded",
+                "evaluation.annotated": True,
+                "arms.1": {"name": judge, "judge": judge},
+            },
+            "; no oracle labels the attempts here",
+        )
+        for judge in ("oracle", "noisy")
+    ),
     ({"policy.moood": 1}, "policy.moood: "),
     ({"attempts.0.seeds": "0-99999999999"}, "attempts[0]: seeds"),
     ({"attempts.0.attempts": 10**12}, "attempts[0]: "),
@@ -117,6 +132,11 @@ OF_STUDIES: list[tuple[Settings, str]] = [
     pytest.param(
         {"training.batch": 3, "training.micro_batch": 2},
         "training.micro_batch: ",
+        marks=needs_training,
+    ),
+    pytest.param(
+        {"training.model": "cogagent"},
+        "is CogAgent, whose code needs transformers below 4.42",
         marks=needs_training,
     ),
     ({"round": 1}, "round: "),
@@ -176,6 +196,10 @@ def place(prill: Prill, tmp_path: Path) -> Path:
     }
     (tmp_path / "r.jsonl").write_text(f"{json.dumps(row)}\n" * 4)
     (tmp_path / "bad.toml").write_text("stepps = 5\n")
+    (tmp_path / "cogagent").mkdir()
+    (tmp_path / "cogagent/config.json").write_text(
+        '{"architectures": ["CogAgentForCausalLM"], "model_type": "cogagent"}'
+    )
     votes = {"name": "vote", "judges": [{"name": "self-report"}, {"nam": "always-fail"}]}
     (tmp_path / "votes.json").write_text(json.dumps(votes))
     return tmp_path

@@ -4,7 +4,6 @@ left when they end or are killed.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -20,9 +19,8 @@ from typing import Any
 
 import pytest
 
-from prill import ViewConfig, view
 from prill.io.store import read_labels
-from tests.support.commands.command import Prill, environment, write_trajectories
+from tests.support.commands.command import environment, write_trajectories
 
 
 @contextmanager
@@ -118,61 +116,3 @@ def test_page_ends_while_a_read_blocks(tmp_path: Path, order: str) -> None:
     finally:
         process.kill()
         process.communicate()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("none.jsonl", "-o", "l.jsonl", "--annotator", "me"), "none.jsonl: no such file"),
-        (("t.jsonl", "-o", "l.jsonl"), "--annotator"),
-        (
-            ("t.jsonl", "-o", "t.jsonl", "--annotator", "me"),
-            "t.jsonl: this is also an input; choose another file (-o)",
-        ),
-        (
-            ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--port", "99999"),
-            "--port: Expected `int` <= 65535",
-        ),
-        (("t.jsonl", "-o", "t.jsonl/l.jsonl", "--annotator", "me"), "cannot be written"),
-    ],
-)
-def test_bad_usage_is_told_without_a_server(
-    prill: Prill, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    write_trajectories(tmp_path / "t.jsonl", 2)
-    before = (tmp_path / "t.jsonl").read_bytes()
-    result = prill("annotate", *words)
-    assert result.returncode == 2
-    assert said in result.stderr
-    assert "http" not in result.stdout
-    assert (tmp_path / "t.jsonl").read_bytes() == before
-
-
-async def test_labels_from_python_are_those_of_the_command(tmp_path: Path) -> None:
-    write_trajectories(tmp_path / "t.jsonl", 2)
-    with running(tmp_path) as (process, url):
-        state(url)
-        post(url, 0, "failure")
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
-    stop, pages = asyncio.Event(), list[str]()
-
-    async def decide() -> None:
-        while not pages:
-            await asyncio.sleep(0)
-        await asyncio.to_thread(state, pages[0])
-        await asyncio.to_thread(post, pages[0], 0, "failure")
-        stop.set()
-
-    config = ViewConfig(
-        trajectories=[tmp_path / "t.jsonl"], output=tmp_path / "python.jsonl", annotator="me"
-    )
-    result, _ = await asyncio.gather(
-        view.run_async(config, stop=stop, opened=pages.append), decide()
-    )
-    ours, theirs = (
-        [(r.id, r.success, r.annotator) for r in read_labels(tmp_path / n)]
-        for n in ("python.jsonl", "l.jsonl")
-    )
-    assert ours == theirs == [("t0", False, "me")]
-    assert json.loads(out) == json.loads(json.dumps({**result.to_dict(), "output": "l.jsonl"}))

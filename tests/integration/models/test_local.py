@@ -42,58 +42,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch's and transformers' own, about their deprecations
 ]
 FORM = ReplyFormat("thoughts", "status", ("success", "failure"), tagged=True)
-JUDGE = "You judge."
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>"]
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}{% if "
-    "part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif "
-    "%}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% endif %}"
-)
+JUDGE, IMAGE = "You judge.", "<|image_pad|>"
 BRIGHT, DARK = "Thoughts: it is bright.\nStatus: success", "Thoughts: it is dark.\nStatus: failure"
-
-
-def tokenizer() -> Any:
-    """Bytes as tokens, and the special ones: every string can be written, and nothing is
-    fetched.
-    """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    bare = Tokenizer(models.BPE())
-    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bare.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=SPECIAL,
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    bare.train_from_iterator([BRIGHT, DARK] * 10, trainer)
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=bare, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
-    made.chat_template = TEMPLATE
-    return made
-
-
-def text_config(words: Any, window: int = 512) -> Any:
-    from transformers import Qwen2Config
-
-    return Qwen2Config(
-        vocab_size=len(words),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=window,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=words.convert_tokens_to_ids("<|im_end|>"),
-    )
 
 
 def train(model: Any, questions: list[Any], words: Any, answers: list[str]) -> None:
@@ -123,12 +73,6 @@ def train(model: Any, questions: list[Any], words: Any, answers: list[str]) -> N
     raise AssertionError("the tiny model has not learned its lines")
 
 
-def save(model: Any, reader: Any, folder: Path) -> Path:
-    model.save_pretrained(folder)
-    reader.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def seeing(
     tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
@@ -147,17 +91,16 @@ def seeing(
     )
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-    torch.manual_seed(0)
-    words = tokenizer()
+    writer, words = tiny.build("qwen2", lines=[BRIGHT, DARK], window=512)
     size = {"height": 28, "width": 28}
     reader = LlavaProcessor(
         image_processor=CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size=size),
         tokenizer=words,
         patch_size=14,
         vision_feature_select_strategy="default",
-        image_token="<image>",
+        image_token=IMAGE,
         num_additional_image_tokens=1,
-        chat_template=TEMPLATE,
+        chat_template=tiny.TEMPLATE,
     )
     eyes = CLIPVisionConfig(
         hidden_size=32,
@@ -169,8 +112,8 @@ def seeing(
     )
     config = LlavaConfig(
         vision_config=eyes,
-        text_config=text_config(words),
-        image_token_index=words.convert_tokens_to_ids("<image>"),
+        text_config=writer.config,
+        image_token_index=words.convert_tokens_to_ids(IMAGE),
         vision_feature_layer=-1,
     )
     model = LlavaForConditionalGeneration(config)
@@ -196,26 +139,13 @@ def seeing(
         for colour in ("white", "black")
     ]
     train(model, questions, words, [BRIGHT, DARK])
-    return save(model, reader, tmp_path_factory.mktemp("weights") / "tiny-llava")
+    return tiny.save(model, reader, tmp_path_factory.mktemp("weights") / "tiny-llava")
 
 
 @pytest.fixture(scope="module")
-def blind(
-    tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
-) -> Path:
+def blind(tiny_model: Callable[..., Path]) -> Path:
     """An untrained model of text alone: it rambles, and has no room for more than 64 tokens."""
-    import torch
-
-    torchvision_beside_cpu_torch()
-    from transformers import Qwen2ForCausalLM
-
-    torch.manual_seed(0)
-    words = tokenizer()
-    return save(
-        Qwen2ForCausalLM(text_config(words, window=64)),
-        words,
-        tmp_path_factory.mktemp("weights") / "tiny-qwen",
-    )
+    return tiny_model("qwen2", window=64)
 
 
 @pytest.fixture(scope="module")

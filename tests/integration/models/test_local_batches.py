@@ -343,9 +343,7 @@ def test_embedded_is_adapted_by_its_name(
     agents, answers = [], []
     for run, more in (("plain", []), ("adapted", ["--model.adapter", str(tmp_path / "tuned")])):
         assert main([*words, *more, "-o", str(tmp_path / run)]) == 0
-        (episode,) = (
-            item for item in iter_trajectories(tmp_path / run) if isinstance(item, Trajectory)
-        )
+        (episode,) = (item for item in iter_trajectories(tmp_path / run))
         agents.append(episode.agent)
         answers.append(episode.metadata["replies"])
     assert agents == [f"mindact/local/{folder.name}", f"mindact/local/{folder.name}+tuned"]

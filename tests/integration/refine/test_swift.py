@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.cli import main
 from prill.errors import EndpointError, UsageError
 from prill.models.local.trained import expect_trained
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -260,20 +259,3 @@ def test_what_swift_cannot_do_is_refused(
         train(spec_of(python, **changed), rows, tmp_path / "out")
     assert str(refusal.value).startswith(message)
     assert not (tmp_path / "out").exists()
-
-
-def test_command_trains_by_swift(engine: str, rows: Path, tmp_path: Path) -> None:
-    words = (
-        "--engine",
-        "swift",
-        "--engine-python",
-        engine,
-        "--model",
-        "org/m",
-        "--steps",
-        "2",
-        "--batch",
-        "2",
-    )
-    assert main(["train", "policy", str(rows), "-o", str(tmp_path / "out"), *words]) == 0
-    assert (tmp_path / "out/adapter_config.json").exists()

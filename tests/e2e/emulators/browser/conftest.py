@@ -12,9 +12,9 @@ from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
+async def environment(browser: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
     environment = BrowserEnvironment(
-        tmp_path / "images", PageSpec(downloads=tmp_path / "downloads"), browser=chromium
+        tmp_path / "images", PageSpec(downloads=tmp_path / "downloads"), browser=browser
     )
     yield environment
     await environment.close()

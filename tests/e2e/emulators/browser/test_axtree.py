@@ -112,9 +112,9 @@ def test_text_is_cut_at_a_line_end() -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_page_text_is_what_a_person_sees(
-    chromium: Chromium, site: Site, tmp_path: Path
+    browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, browser=chromium)
+    environment = BrowserEnvironment(tmp_path, browser=browser)
     seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/tree"))
     assert tree(seen).splitlines() == [
         "RootWebArea 'Tree' focused: True",
@@ -143,7 +143,7 @@ async def test_page_text_is_what_a_person_sees(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_pages_are_read_beside_the_loop(
-    chromium: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lines_elsewhere(*arguments: Any) -> list[Any]:
         assert threading.current_thread() is not threading.main_thread(), (
@@ -152,18 +152,18 @@ async def test_pages_are_read_beside_the_loop(
         return build_lines(*arguments)
 
     monkeypatch.setattr(view, "build_lines", lines_elsewhere)
-    environment = BrowserEnvironment(tmp_path, browser=chromium)
+    environment = BrowserEnvironment(tmp_path, browser=browser)
     seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/many"))
     assert "line 0" in tree(seen)
     await environment.close()
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_scrolling_shows_other_lines(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_scrolling_shows_other_lines(browser: Chromium, site: Site, tmp_path: Path) -> None:
     task = Task(goal="g", start_url=f"{site.url}/many")
     window, whole = (
-        BrowserEnvironment(tmp_path, browser=chromium),
-        BrowserEnvironment(tmp_path, PageSpec(whole_page=True), browser=chromium),
+        BrowserEnvironment(tmp_path, browser=browser),
+        BrowserEnvironment(tmp_path, PageSpec(whole_page=True), browser=browser),
     )
     first = await window.reset(task)
     below, _ = await window.step(Action("scroll", value="down"))
@@ -173,9 +173,7 @@ async def test_scrolling_shows_other_lines(chromium: Chromium, site: Site, tmp_p
     assert "\tStaticText 'line 30'" in after
     assert len(set(shown) & set(after)) <= 3
     assert len(tree(await whole.reset(task)).splitlines()) == 301
-    short = BrowserEnvironment(
-        tmp_path, PageSpec(whole_page=True, max_tokens=300), browser=chromium
-    )
+    short = BrowserEnvironment(tmp_path, PageSpec(whole_page=True, max_tokens=300), browser=browser)
     cut = tree(await short.reset(task)).splitlines()
     assert cut[-1] == f"… {302 - len(cut)} more lines"
     for environment in (window, whole, short):
@@ -184,9 +182,9 @@ async def test_scrolling_shows_other_lines(chromium: Chromium, site: Site, tmp_p
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_frames_of_any_site_can_be_clicked(
-    chromium: Chromium, site: Site, tmp_path: Path
+    browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, browser=chromium)
+    environment = BrowserEnvironment(tmp_path, browser=browser)
     seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/frames"))
     shown = tree(seen)
     assert (
@@ -205,9 +203,9 @@ async def test_frames_of_any_site_can_be_clicked(
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_numbers_stay_with_their_elements(
-    chromium: Chromium, site: Site, tmp_path: Path
+    browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, browser=chromium)
+    environment = BrowserEnvironment(tmp_path, browser=browser)
     task = Task(goal="g", start_url=site.url)
     first = await environment.reset(task)
     vanished, _ = await environment.step(Action("click", target=number(first, "button 'vanish'")))
@@ -224,7 +222,7 @@ async def test_numbers_stay_with_their_elements(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_text_is_that_of_webarena(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_text_is_that_of_webarena(browser: Chromium, site: Site, tmp_path: Path) -> None:
     names = ("/", "/form", "/tree", "/two", "/many", "/evil", "/lost")
     sites = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "WIKIPEDIA", "MAP", "HOMEPAGE")
     variables = {**os.environ, **dict.fromkeys(sites, "http://127.0.0.1")}
@@ -246,7 +244,7 @@ async def test_text_is_that_of_webarena(chromium: Chromium, site: Site, tmp_path
         pytest.skip("libwebarena cannot be imported: pip install libwebarena beartype")
     assert said.returncode == 0, said.stderr
     spec = PageSpec(webarena_text=True)
-    environment = BrowserEnvironment(tmp_path, spec, browser=chromium)
+    environment = BrowserEnvironment(tmp_path, spec, browser=browser)
     for name, text in zip(names, json.loads(said.stdout), strict=True):
         ours = await environment.reset(Task(goal="g", start_url=site.url + name))
         assert ours.text is not None

@@ -54,9 +54,9 @@ async def test_start_shows_tabs_and_picture(environment: BrowserEnvironment, sit
     ("spec", "held"), [(PageSpec(), "third"), (PageSpec(typing="append"), "oldsecondthird")]
 )
 async def test_typing_twice_is_what_the_prompt_says(
-    chromium: Chromium, site: Site, tmp_path: Path, spec: PageSpec, held: str
+    browser: Chromium, site: Site, tmp_path: Path, spec: PageSpec, held: str
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, spec, browser=chromium)
+    environment = BrowserEnvironment(tmp_path, spec, browser=browser)
     seen = await opened(environment, f"{site.url}/form")
     field = number(seen, "textbox 'Search'")
     await after(environment, "type", field, "second")
@@ -256,10 +256,10 @@ async def test_what_hides_an_element_is_told(environment: BrowserEnvironment, si
 
 
 async def test_papers_agents_are_told_nothing_of_it(
-    chromium: Chromium, site: Site, tmp_path: Path
+    browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
     spec = PageSpec(failures=False, webarena_text=True, typing="append")
-    environment = BrowserEnvironment(tmp_path, spec, browser=chromium)
+    environment = BrowserEnvironment(tmp_path, spec, browser=browser)
     before = await opened(environment, f"{site.url}/controls")
     assert "clickable" not in tree(before)
     now, _ = await environment.step(Action("click", target="[999]"))
@@ -345,11 +345,11 @@ async def test_files_are_uploaded(
         await environment.reset(Task(goal="g", files=str(tmp_path / "none")))
 
 
-async def test_upload_is_in_the_trace(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_upload_is_in_the_trace(browser: Chromium, site: Site, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "bill.txt").write_text("twelve")
     environment = BrowserEnvironment(
-        tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium
+        tmp_path, PageSpec(traces=tmp_path / "traces"), browser=browser
     )
     task = Task(goal="g", start_url=f"{site.url}/upload", files=str(tmp_path / "files"))
     seen = await environment.reset(task)
@@ -362,11 +362,11 @@ async def test_upload_is_in_the_trace(chromium: Chromium, site: Site, tmp_path: 
 
 
 async def test_http_login_is_an_option(
-    chromium: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Chromium, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SITE_LOGIN", "ann:hush:hush")
     environment = BrowserEnvironment(
-        tmp_path, PageSpec(http_login_env="SITE_LOGIN"), browser=chromium
+        tmp_path, PageSpec(http_login_env="SITE_LOGIN"), browser=browser
     )
     seen = await opened(environment, f"{site.url}/private")
     assert (head(seen), seen.url) == (["Tab 0 (current): Private"], f"{site.url}/private")
@@ -415,7 +415,7 @@ async def test_dialogs_are_answered_and_told(environment: BrowserEnvironment, si
 
 
 async def test_download_stays_in_its_folder(
-    environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
+    environment: BrowserEnvironment, browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
     seen = await opened(environment, site.url)
     for _ in range(2):
@@ -427,7 +427,7 @@ async def test_download_stays_in_its_folder(
         path.name.endswith(".csv") and path.read_text().endswith("<p>/file.csv</p>")
         for path in kept
     )
-    without = BrowserEnvironment(tmp_path, browser=chromium)
+    without = BrowserEnvironment(tmp_path, browser=browser)
     seen = await opened(without, site.url)
     told = await after(without, "click", number(seen, "link 'download'"))
     assert head(told)[1].startswith("! the download of '")
@@ -454,10 +454,10 @@ async def test_non_web_addresses_are_refused(environment: BrowserEnvironment, si
         assert "passwd:" not in (seen.text or "")
 
 
-async def test_files_open_when_allowed(chromium: Chromium, tmp_path: Path) -> None:
+async def test_files_open_when_allowed(browser: Chromium, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<title>Local</title>")
-    environment = BrowserEnvironment(tmp_path, PageSpec(schemes=("file",)), browser=chromium)
+    environment = BrowserEnvironment(tmp_path, PageSpec(schemes=("file",)), browser=browser)
     await environment.reset(Task(goal="g"))
     assert head(await after(environment, "goto", value=page.as_uri())) == ["Tab 0 (current): Local"]
     assert head(await after(environment, "goto", value="http://127.0.0.1/"))[1].startswith(
@@ -475,7 +475,7 @@ async def test_page_text_cannot_forge_notes(environment: BrowserEnvironment, sit
 
 
 async def test_each_episode_has_its_own_profile(
-    chromium: Chromium, site: Site, tmp_path: Path
+    browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
     cookie = {"name": "who", "value": "emma", "domain": "127.0.0.1", "path": "/", "expires": -1}
     jar = tmp_path / "cookies.json"
@@ -495,7 +495,7 @@ async def test_each_episode_has_its_own_profile(
         def _public_url(self, url: str) -> str:
             return url.replace(site.url, "http://shop.example")
 
-    environment = Example(tmp_path, browser=chromium)
+    environment = Example(tmp_path, browser=browser)
     task = Task(goal="g", site="shop", start_url="http://shop.example/state")
     for _ in range(2):
         seen = await environment.reset(task)
@@ -516,9 +516,9 @@ async def test_each_episode_has_its_own_profile(
     await environment.close()
 
 
-async def test_each_episode_leaves_a_trace(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_each_episode_leaves_a_trace(browser: Chromium, site: Site, tmp_path: Path) -> None:
     environment = BrowserEnvironment(
-        tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium
+        tmp_path, PageSpec(traces=tmp_path / "traces"), browser=browser
     )
     for _ in range(2):
         await opened(environment, f"{site.url}/two")

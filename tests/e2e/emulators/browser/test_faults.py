@@ -18,6 +18,7 @@ from prill.errors import EnvironmentFailedError
 from prill.types import Action, Task
 from tests.support.chromium import need_chromium
 from tests.support.emulators.pages import Site, head, number
+from tests.support.killing import below
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,27 +31,11 @@ def processes() -> dict[int, str]:
     """The browsers below this process, and what drives them, with their command lines; not what
     other tests started.
     """
-    parents, commands = {}, {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-                command = (
-                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
-            except OSError:
-                continue
-            if state != "Z":
-                parents[int(folder.name)], commands[int(folder.name)] = int(parent), command
-    found: dict[int, str] = {}
-    todo = [os.getpid()]
-    while todo:
-        above = todo.pop()
-        for child in [one for one, parent in parents.items() if parent == above]:
-            todo.append(child)
-            if "chrom" in commands[child] or "playwright" in commands[child]:
-                found[child] = commands[child]
-    return found
+    return {
+        pid: command
+        for pid, command in below(os.getpid()).items()
+        if "chrom" in command or "playwright" in command
+    }
 
 
 def browser_process() -> int:

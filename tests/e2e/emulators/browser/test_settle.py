@@ -27,10 +27,10 @@ PATIENCE = 90.0
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
+async def environment(browser: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
     """One with short bounds."""
     environment = BrowserEnvironment(
-        tmp_path, PageSpec(navigation_timeout=3.0, answer_timeout=5.0), browser=chromium
+        tmp_path, PageSpec(navigation_timeout=3.0, answer_timeout=5.0), browser=browser
     )
     yield environment
     async with asyncio.timeout(PATIENCE):
@@ -131,9 +131,9 @@ async def test_page_is_looked_at_once_settled(environment: BrowserEnvironment, s
 
 
 async def test_loading_is_told_and_patience_is_an_option(
-    chromium: Chromium, site: Site, tmp_path: Path
+    browser: Chromium, site: Site, tmp_path: Path
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, PageSpec(patience=0.5), browser=chromium)
+    environment = BrowserEnvironment(tmp_path, PageSpec(patience=0.5), browser=browser)
     told = ["Tab 0 (current): Stuck", "! the page is still loading"]
     assert head(await environment.reset(Task(goal="g", start_url=f"{site.url}/stuck"))) == told
     assert head((await environment.step(Action("wait")))[0]) == told
@@ -142,9 +142,9 @@ async def test_loading_is_told_and_patience_is_an_option(
 
 @pytest.mark.parametrize(("quiet", "title"), [(0.1, "Early"), (1.5, "Late")])
 async def test_quiet_is_an_option(
-    chromium: Chromium, site: Site, tmp_path: Path, quiet: float, title: str
+    browser: Chromium, site: Site, tmp_path: Path, quiet: float, title: str
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, PageSpec(quiet=quiet), browser=chromium)
+    environment = BrowserEnvironment(tmp_path, PageSpec(quiet=quiet), browser=browser)
     await environment.reset(Task(goal="g", start_url=f"{site.url}/two"))
     await environment.page.evaluate(
         "document.title = 'Early'; setTimeout(() => { document.title = 'Late' }, 1000)"
@@ -156,9 +156,9 @@ async def test_quiet_is_an_option(
 
 @pytest.mark.parametrize("pause", [None, 0.1])
 async def test_slow_page_is_waited_for(
-    chromium: Chromium, site: Site, tmp_path: Path, pause: float | None
+    browser: Chromium, site: Site, tmp_path: Path, pause: float | None
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, PageSpec(pause=pause), browser=chromium)
+    environment = BrowserEnvironment(tmp_path, PageSpec(pause=pause), browser=browser)
     await environment.reset(Task(goal="g", start_url=site.url))
     seen, _ = await environment.step(Action("click", target="link 'slow'"))
     assert seen.url == f"{site.url}/slow"

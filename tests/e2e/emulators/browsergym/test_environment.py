@@ -20,6 +20,7 @@ from prill.emulators.browsergym.environment import BrowserGym, _middle, format_c
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Step, Task
+from tests.support.killing import below
 
 
 @pytest.mark.parametrize(
@@ -158,41 +159,20 @@ async def test_dead_host_breaks_one_episode_off(tmp_path: Path) -> None:
     environment = BrowserGym(tmp_path, slow_mo=0, pause=0.1)
     task = await environment.task("miniwob.click-test", 1)
     await environment.reset(task)
-    first = below(os.getpid())
+    first = set(below(os.getpid()))
     os.kill(host(), signal.SIGKILL)
     with pytest.raises(EnvironmentFailedError, match="BrowserGym failed"):
         await environment.step(Action("wait", value="0"))
     assert (await environment.reset(task)).text
-    second = below(os.getpid())
+    second = set(below(os.getpid()))
     await environment.close()
     assert await left_of(first | second) == set()
 
 
 def host() -> int:
     """The one host that this process has started."""
-    (pid,) = (
-        pid
-        for pid in below(os.getpid())
-        if b"browsergym.host" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
+    (pid,) = (pid for pid, command in below(os.getpid()).items() if "browsergym.host" in command)
     return pid
-
-
-def below(root: int) -> set[int]:
-    """The processes that a process has started, and they, and so on."""
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            except OSError:
-                continue
-            if state != "Z":
-                parents[int(folder.name)] = int(parent)
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {root}
 
 
 async def left_of(pids: set[int], seconds: float = 20) -> set[int]:

@@ -18,6 +18,7 @@ from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import EnvironmentFailedError
 from prill.types import Action, Trajectory
 from tests.support.chromium import need_chromium
+from tests.support.killing import below
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
@@ -49,23 +50,6 @@ async def solve(environment: MiniWoB, seed: int) -> None:
     assert (await environment.grade(Trajectory(id="x", task=task))).success
 
 
-def descendants() -> dict[int, bytes]:
-    """The processes below this one, with their command lines."""
-    parents, commands = {}, {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                status = (folder / "stat").read_text()
-                commands[int(folder.name)] = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return {pid: commands[pid] for pid in found - {os.getpid()}}
-
-
 needs_proc = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="reads /proc, which Linux has"
 )
@@ -74,12 +58,12 @@ needs_proc = pytest.mark.skipif(
 @needs_proc
 async def test_killed_browser_breaks_one_episode(tmp_path: Path) -> None:
     environment = MiniWoB(tmp_path)
-    before = set(descendants())
+    before = set(below(os.getpid()))
     await environment.reset(await environment.task("click-test", 0))
     main = [
         pid
-        for pid, command in descendants().items()
-        if b"--remote-debugging-pipe" in command and b"--type=" not in command
+        for pid, command in below(os.getpid()).items()
+        if "--remote-debugging-pipe" in command and "--type=" not in command
     ]
     for pid in set(main) - before:
         os.kill(pid, signal.SIGKILL)
@@ -108,12 +92,12 @@ async def test_hanging_page_breaks_one_episode(tmp_path: Path) -> None:
 async def test_fifty_episodes_leak_nothing(tmp_path: Path) -> None:
     browser = Counting()
     environment = MiniWoB(tmp_path, browser=browser)
-    at_first = set(descendants())
+    at_first = set(below(os.getpid()))
 
     def used() -> tuple[int, int, int]:
         gc.collect()
         memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return len(list(Path("/proc/self/fd").iterdir())), len(descendants()), memory
+        return len(list(Path("/proc/self/fd").iterdir())), len(below(os.getpid())), memory
 
     for seed in range(10):
         await solve(environment, seed)
@@ -129,9 +113,9 @@ async def test_fifty_episodes_leak_nothing(tmp_path: Path) -> None:
     await environment.close()
     await browser.close()
     end = time.monotonic() + 20
-    while set(descendants()) - at_first and time.monotonic() < end:
+    while set(below(os.getpid())) - at_first and time.monotonic() < end:
         time.sleep(0.1)
-    assert set(descendants()) <= at_first
+    assert set(below(os.getpid())) <= at_first
 
 
 async def test_a_page_that_is_not_drawn_yet_is_waited_for(

@@ -133,22 +133,11 @@ async def make(browser: Chromium, shop: Shop, tmp_path: Path) -> AsyncIterator[M
 CONFIGS: dict[int, TaskConfig] = {
     config.task_id: config for config in read_configs(shop_configs(), {})
 }
-EMMA = "emma.lopez@gmail.com"
-# One task for each login; that the other plays reach their ends is seen by the oracle's tests.
-STATES: dict[int, Callable[[Store], bool]] = {
-    1006: lambda store: store.customers[EMMA].wishes == ["LL-205"],
-    1009: lambda store: (
-        (store.submissions[-1].forum, store.submissions[-1].title[:22])
-        == ("desks", "How do you hide cables")
-    ),
-    1010: lambda store: (
-        (store.products["LL-301"].price, store.products["LL-301"].stock) == (975, 40)
-    ),
-    1011: lambda store: any(
-        (m.account, m.role) == ("mira", "Reporter")
-        for m in store.projects["byteblaze/lantern-theme"].members
-    ),
-}
+
+
+def has_wish(store: Store) -> bool:
+    """Whether task 1006 is done."""
+    return store.customers["emma.lopez@gmail.com"].wishes == ["LL-205"]
 
 
 async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Trajectory:
@@ -159,22 +148,12 @@ async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Tr
     return trajectory
 
 
-@pytest.mark.slow
-async def test_right_play_reaches_server_state(make: Make, shop: Shop, tmp_path: Path) -> None:
-    environment = make(cookies=tmp_path / "cookies")
-    for number, reached in STATES.items():
-        assert not reached(shop.store), number
-        await play(environment, number, shop_solutions()[number].right)
-        assert reached(shop.store), number
-    assert shop.store.logins == 4
-
-
 async def test_reset_restores_the_first_state(make: Make, shop: Shop) -> None:
     environment = make(reset=shop.reset_url)
     await play(environment, 1006, shop_solutions()[1006].right)
-    assert STATES[1006](shop.store)
+    assert has_wish(shop.store)
     observation = await environment.reset(make_task(CONFIGS[1006]))
-    assert not STATES[1006](shop.store)
+    assert not has_wish(shop.store)
     assert "Welcome, Emma Lopez!" in (observation.text or "")
 
 

@@ -73,11 +73,7 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Play
         )
     finally:
         await environment.close()
-    found = {
-        item.id: item
-        for item in iter_trajectories(out / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    }
+    found = {item.id: item for item in iter_trajectories(out / "trajectories.jsonl")}
     yield Played(
         results,
         {task.name: [found[attempt.id] for attempt in task.attempts] for task in results.tasks},

@@ -1,9 +1,7 @@
-"""The work of `prill rollout` from a plain script, with the results of the command."""
+"""The work of `prill rollout` from Python and from a file."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,48 +12,16 @@ from prill.cli import main
 from prill.errors import UsageError
 from prill.io.store import iter_trajectories
 from prill.testing import ScriptedModel
-from prill.types import Task, Trajectory
+from prill.types import Task
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
 COUNTER, ADD = f"{EXAMPLES / 'own_environment.py'}:Counter", f"{EXAMPLES / 'own_policy.py'}:Add"
-SCRIPT = f"""
-import prill
-
-config = prill.RolloutConfig(
-    spec=prill.EpisodesConfig(
-        environment=prill.OwnEnvironmentConfig(name={COUNTER!r}, goal=["Count to 3", "Count to 2"], options={{"start": 1}}),
-        seeds=range(2),
-    ),
-    policy={ADD!r},
-    output="script",
-)
-result = prill.rollout(config)
-print(result.counts.success, len(result.trajectories()), result.graded)
-"""  # noqa: E501
 
 
 def recorded(folder: Path) -> list[tuple[str, str, str | None, int]]:
-    items = [
-        item
-        for item in iter_trajectories(folder / "trajectories.jsonl")
-        if isinstance(item, Trajectory)
-    ]
+    items = list(iter_trajectories(folder / "trajectories.jsonl"))
     return sorted((item.id, item.task.goal, item.answer, len(item.steps)) for item in items)
-
-
-def test_script_records_what_the_command_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "script.py"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "4 4 True\n", "")
-    goals = ["--goal", '["Count to 3", "Count to 2"]', "--start", "1", "--seeds", "0,1"]
-    assert main(["rollout", COUNTER, *goals, "--policy", ADD, "-o", "command"]) == 0
-    assert recorded(tmp_path / "script") == recorded(tmp_path / "command")
 
 
 def test_file_says_what_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,24 +71,6 @@ def test_figures_are_those_of_the_command(
         }
 
 
-def test_what_is_not_judged_is_told() -> None:
-    result = prill.agreement(VERDICTS, LABELS)
-    assert (result.judged, result.unscored, result.missing, result.undecided) == (
-        27,
-        {"parse": 1},
-        1,
-        1,
-    )
-    for words in (str(result), result._repr_html_()):
-        for told in (
-            "judged 27, unscored 1",
-            "Unscored: parse 1",
-            "Without a verdict: 1",
-            "1 verdicts without label",
-        ):
-            assert told in words
-
-
 def test_a_data_frame_has_null_for_undefined() -> None:
     pytest.importorskip("pandas")
     result = prill.agreement(
@@ -102,17 +82,3 @@ def test_a_data_frame_has_null_for_undefined() -> None:
     assert result.kappa.undefined
     assert str(result.kappa) == "kappa is undefined"
     assert frame["low"].isna()["kappa"]
-
-
-def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    original: Any = builtins.__import__
-
-    def find(name: str, *args: object, **kwargs: object) -> object:
-        if name == "pandas":
-            raise ModuleNotFoundError(name=name)
-        return original(name, *args, **kwargs)
-
-    result = prill.agreement(VERDICTS, LABELS)
-    monkeypatch.setattr(builtins, "__import__", find)
-    with pytest.raises(prill.UsageError, match="pip install pandas"):
-        result.to_pandas()

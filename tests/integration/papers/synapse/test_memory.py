@@ -17,7 +17,6 @@ from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
 from prill.papers.embedders import EndpointEmbedder, TfidfEmbedder, make_embedder
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn
-from prill.papers.synapse.prompting import task_table
 from prill.papers.synapse.sandbox import first_block
 from prill.protocols import Message
 from tests.support.models.embedding_server import EmbeddingServer
@@ -176,18 +175,6 @@ def test_the_papers_own_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "exemplars.json").write_text("[]")
     with pytest.raises(UsageError, match="not the paper's"):
         ExemplarMemory.load(tmp_path, TfidfEmbedder())
-
-
-def test_the_split_is_48_16_and_64_tasks() -> None:
-    table = task_table()
-    assert (len(table.exemplars), len(table.unseen), len(table.all), len(table.abstracted)) == (
-        48,
-        16,
-        64,
-        20,
-    )
-    assert len(set(table.all)) == 64
-    assert set(table.abstracted) <= set(table.all) and set(table.turns) <= set(table.all)
 
 
 async def test_code_gives_the_words_on_record() -> None:

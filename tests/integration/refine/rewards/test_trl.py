@@ -249,21 +249,6 @@ async def test_environments_go_before_columns(reward: Reward) -> None:
     ) == [0.0, 1.0]
 
 
-def test_swift_calls_on_a_new_loop_each_time(reward: Reward) -> None:
-    column, answer = TRLReward(reward), TRLReward(reward, column=None)
-    messages = [
-        [{"role": "user", "content": f"Say {mark}"}, {"role": "assistant", "content": "x"}]
-        for mark in ("a", "b")
-    ]
-    for _ in range(3):
-        assert asyncio.run(column(["c"] * 3, trajectory=BATCH, solution=["s"] * 3)) == [
-            1.0,
-            0.0,
-            None,
-        ]
-        assert len(asyncio.run(answer(["x", "x"], messages=messages))) == 2
-
-
 async def test_missing_columns_stop_the_training(reward: Reward) -> None:
     with pytest.raises(UsageError, match=r"no column 'trajectory'.*its columns: solution, task_id"):
         await TRLReward(reward)(completions=["c"], prompts=["p"], task_id=[1], solution=["s"])

@@ -15,8 +15,8 @@ from prill.papers.step.airline.environment import LIMITS, PUBLIC, Airline, Airli
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_episode_ends_when_it_is_done(chromium: Chromium, tmp_path: Path) -> None:
-    environment = Airline(tmp_path, browser=chromium)
+async def test_episode_ends_when_it_is_done(browser: Chromium, tmp_path: Path) -> None:
+    environment = Airline(tmp_path, browser=browser)
     task = await environment.task("cancel-flight", 3)
     done = await run_episode(ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)), environment, task, id="e")
     label = await environment.grade(done)
@@ -40,12 +40,12 @@ async def test_episode_ends_when_it_is_done(chromium: Chromium, tmp_path: Path) 
 
 
 async def test_limit_ends_an_episode(
-    chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LIMITS, "find-booking", 1)
     ended = {}
     for limited in (True, False):
-        environment = Airline(tmp_path, AirlineSpec(limited=limited), browser=chromium)
+        environment = Airline(tmp_path, AirlineSpec(limited=limited), browser=browser)
         task = await environment.task("find-booking", 0)
         played = await run_episode(
             ShopPlay(["click [link 'Help']", "stop []"]), environment, task, id="e"
@@ -55,8 +55,8 @@ async def test_limit_ends_an_episode(
     assert ended == {True: "environment", False: "agent"}
 
 
-async def test_goals_say_all_that_is_wanted(chromium: Chromium, tmp_path: Path) -> None:
-    environment = Airline(tmp_path, browser=chromium)
+async def test_goals_say_all_that_is_wanted(browser: Chromium, tmp_path: Path) -> None:
+    environment = Airline(tmp_path, browser=browser)
     for name, kind in zip(environment.tasks(), TASKS, strict=True):
         details = scenario(kind, 7).details
         task = await environment.task(name, 7)
