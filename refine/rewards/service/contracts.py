@@ -262,8 +262,8 @@ class NemoGym(msgspec.Struct):
         given, output = self.responses_create_params.get("input"), self.response.get("output")
         if not isinstance(output, list):
             raise InputError("response.output: expected the list of items that the model produced")
-        turns = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        goal = next((text for turn in reversed(turns or []) if (text := _user_text(turn))), None)
+        turns = given if isinstance(given, list) else [{"role": "user", "content": given}]
+        goal = next((text for turn in reversed(turns) if (text := _user_text(turn))), None)
         if goal is None:
             raise InputError(
                 "responses_create_params.input contains no user text, so there is no goal "
@@ -272,7 +272,7 @@ class NemoGym(msgspec.Struct):
         id = f"response-{compute_digest((goal, output))}"
         made = to_trajectory(id, (Response(output, given),), _InlineImages(parser))
         if not made.steps:
-            return parser.answered(turns or [], made.answer or "")
+            return parser.answered(turns, made.answer or "")
         return replace(made, task=replace(made.task, goal=goal))
 
 

@@ -157,8 +157,9 @@ async def test_responses_are_judged_as_their_converter_reads_them() -> None:
             "response": {"output": output[-1:]},
         }
         assert (await client.post("/verify", json=said)).json()["reward"] == 1.0
-        unasked = {"responses_create_params": {}, "response": {"output": []}}
-        assert "no user text" in (await client.post("/verify", json=unasked)).text
+        for asked in ({}, {"input": 5}, {"input": {"a": 1}}):
+            unasked = {"responses_create_params": asked, "response": {"output": []}}
+            assert "no user text" in (await client.post("/verify", json=unasked)).text
     answer.pop("reward_components")
     assert answer == {**row, "reward": 1.0}
     done, text = judged
