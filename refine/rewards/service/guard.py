@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,6 +69,9 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if getattr(scope["app"].state, "is_ending", False):
+                    # else a client sends its next request on a connection that is being closed
+                    MutableHeaders(scope=message)["connection"] = "close"
             await send(message)
 
         try:

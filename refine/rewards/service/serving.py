@@ -226,6 +226,7 @@ def make_server(
             started()  # now, because whoever knows the address may send a signal at once
 
         async def shutdown(self, sockets: Any = None) -> None:
+            service.app.state.is_ending = True
             # a callback of the loop, because the terminal may be closed
             asyncio.get_running_loop().call_soon(ending)
             await super().shutdown(sockets)

@@ -153,6 +153,7 @@ def test_term_ends_in_every_state(state: str) -> None:
             assert process.wait(25) == 0
             answer = connection.recv(65_536)
             assert answer.startswith(b"HTTP/1.1 503") if state != "idle" else not answer
+            assert (b"connection: close" in answer) is (state != "idle")
 
 
 async def test_told_address_hears_signals() -> None:
