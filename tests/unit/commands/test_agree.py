@@ -72,24 +72,6 @@ def test_table_has_figures_and_unscored(
     assert any(line.startswith("Warning: fewer than 20 tasks") for line in lines)
 
 
-def test_several_sources_need_a_choice(
-    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["agree", files[0], files[1]]) == 2
-    assert "human, oracle" in capsys.readouterr().err
-
-
-def test_malformed_label_is_named_by_line(
-    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = Path(files[1])
-    path.write_text(
-        '{"id": "0", "success": true}\n{"id": "1", "success": "yes"}\n', encoding="utf-8"
-    )
-    assert main(["agree", files[0], files[1]]) == 2
-    assert f"{path}:2" in capsys.readouterr().err
-
-
 Case = Callable[..., list[str]]
 
 
@@ -169,21 +151,6 @@ def agree(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
 def as_json(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(agree([*words, "--json"], capsys))
     return found
-
-
-def test_parts_sum_to_the_whole_in_the_table(
-    case: Case, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = as_json([*case("1100-11010", "1010110101"), "--by", "site,agent,truncated"], capsys)
-    assert list(found["slices"]) == ["site", "agent", "truncated"]
-    for parts in found["slices"].values():
-        for cell in ("tp", "fp", "tn", "fn"):
-            assert sum(part[cell] for part in parts) == found["confusion"][cell]
-        assert sum(part["unscored"] for part in parts) == 1
-    assert {part["value"]: part["n"] for part in found["slices"]["truncated"]} == {
-        "true": 3,
-        "false": 7,
-    }
 
 
 def test_by_needs_trajectories_with_the_key(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
