@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,9 +13,7 @@ import pytest
 import prill
 from prill.cli import main
 from prill.errors import UsageError
-from prill.evaluators import task_names
-from prill.evaluators.agreement import measure_agreement, pair
-from prill.io.store import encode, encode_trajectory, iter_trajectories
+from prill.io.store import encode, encode_trajectory
 from prill.types import (
     EvaluatorInfo,
     LabelRecord,
@@ -373,24 +370,3 @@ def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFi
     assert "Without trajectories, the id of a run is taken as the id of its task" in agree(
         [*words[:2], *words[-2:]], capsys
     )
-
-
-def test_python_and_the_command_draw_the_same_tasks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Four goals without ids, ten runs of each: four clusters at either door."""
-    chance = random.Random(3)
-    trajectories = [Trajectory(id=f"r{i}", task=Task(goal=f"goal {i % 4}")) for i in range(40)]
-    verdicts = [
-        Verdict(id=t.id, success=chance.random() < 0.5, evaluator=EvaluatorInfo("j", "1"))
-        for t in trajectories
-    ]
-    labels = [LabelRecord(id=t.id, success=chance.random() < 0.5) for t in trajectories]
-    for name, records in (("t", trajectories), ("v", verdicts), ("l", labels)):
-        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(map(encode, records)))
-    paths = [str(tmp_path / f"{name}.jsonl") for name in "vlt"]
-    assert main(["agree", *paths[:2], "--trajectories", paths[2], "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    result = measure_agreement(pair(verdicts, labels), task_names(iter_trajectories(paths[2])))
-    assert said["clusters"] == result.clusters == 4
-    assert said["figures"] == json.loads(encode(result.figures))

@@ -314,12 +314,3 @@ async def test_episode_is_recorded_with_answer() -> None:
         "the final action is not carried out"
     )
     assert trajectory.final == Observation(text=kettle, url="http://shop.example")
-
-
-async def test_three_unreadable_replies_stop_it() -> None:
-    environment = shop_of(*[SHOP] * 9)
-    trajectory = await run_episode(
-        React(ScriptedModel(["hm"] * 9)), environment, TASK, id="a", early_stop=EarlyStop()
-    )
-    assert (len(trajectory.steps), trajectory.answer) == (3, None)
-    assert trajectory.metadata["stopped"] == "3 actions in a row could not be parsed"
