@@ -8,7 +8,7 @@ import pytest
 
 import prill
 from prill.captioner.recorded import GivenCaption
-from prill.errors import CallTimeoutError, ContextTooLongError, TransportError, UsageError
+from prill.errors import CallTimeoutError, TransportError, UsageError
 from prill.evaluators.judgement import kept_steps
 from prill.models.prompts import NONCE
 from prill.protocols import Message, Reply, Token
@@ -154,15 +154,6 @@ async def test_a_state_that_was_not_recorded_is_named() -> None:
     )
     assert (await prill.judge("steps", model=model, captioner=GivenCaption())(gap)).unscored is None
     assert all("not recorded" in text(messages) for messages in model.seen)
-
-
-async def test_request_too_long_is_sent_shorter() -> None:
-    model = ScriptedModel([ContextTooLongError("too long"), "Thoughts: x\nResponse: not-sure"])
-    step = Step(Observation(caption="y" * 9000), Action("click", "deed 0"))
-    judge = prill.judge("steps", model=model, captioner=GivenCaption(), max_chars=6000)
-    assert (await judge(Trajectory(id="a", task=Task(goal="g"), steps=(step,)))).success is False
-    first, second = (text(messages).count("y" * 300) for messages in model.seen)
-    assert first > second > 0
 
 
 async def test_score_is_highest_probability() -> None:
