@@ -1,4 +1,4 @@
-"""Success within so many attempts: the paper's own table gives the paper's means."""
+"""Success within so many attempts, as the benchmark counts it."""
 
 from __future__ import annotations
 
