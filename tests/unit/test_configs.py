@@ -229,11 +229,6 @@ def test_words_without_a_place_are_refused() -> None:
             "--judge.captioner is missing",
         ),
         (
-            "--judge modular --judge.captioner.eyes 2",
-            "--judge.captioner.eyes",
-            "--judge.captioner is missing",
-        ),
-        (
             "--judge modular --judge.captioner text --judge.captioner.max-tokens 2",
             "--judge.captioner.max-tokens",
             "with this option: vlm",

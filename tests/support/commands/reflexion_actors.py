@@ -19,13 +19,12 @@ from functools import cache
 from prill.actions.webarena import parse_action, write_action
 from prill.emulators.shop import shop_configs, shop_solutions
 from prill.emulators.shop.play import format_line
-from prill.models.ledger import Ledger, Price
 from prill.policies.miniwob_text import TextPage
 from prill.policies.react import React
 from prill.policies.scripted.scripts import SCRIPTS, Aim, Play, click
-from prill.protocols import Form, Message, Reply
-from prill.testing import ScriptedModel
+from prill.protocols import Message
 from prill.types import Action, EvaluatorInfo, Trajectory, Verdict
+from tests.support.refine.retrying import Metered
 
 # In most courses the second lesson is wrong. Long tasks have short courses.
 COURSES = {
@@ -147,22 +146,7 @@ class Actor(React):
     """
 
     def __init__(self) -> None:
-        super().__init__(_Metered(say))
-
-
-class _Metered(ScriptedModel):
-    ledger = Ledger(Price(1.0, 1.0))
-
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        form: Form | None = None,
-        max_tokens: int = 1024,
-        prompt: str = "",
-    ) -> Reply:
-        self.ledger.record(10, 2, 0)
-        return await super().complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
+        super().__init__(Metered(say))
 
 
 class Umpire:

@@ -14,7 +14,7 @@ from prill.episodes.record import Pool
 from prill.io.retries import ReflexionResults
 from prill.models.ledger import Ledger, Price
 from prill.policies.react import React
-from prill.protocols import Evaluator, Form, Learner, Message, Reply
+from prill.protocols import Evaluator, Learner, Message, Reply
 from prill.refine.reflector import Reflective, Reflector
 from prill.refine.reflexion import PlaySettings, run_reflexion
 from prill.refine.retries import Challenge, RetrySpec
@@ -43,14 +43,26 @@ class Room:
         pass
 
 
-class Scribe(ScriptedModel):
+class Metered(ScriptedModel):
+    """Each call costs 10 request tokens and 2 reply tokens, at one dollar per million."""
+
+    def __init__(self, say: Callable[[Sequence[Message]], str]) -> None:
+        super().__init__(say)
+        self.ledger = Ledger(Price(1.0, 1.0))
+
+    async def complete(self, messages: Sequence[Message], **options: Any) -> Reply:
+        """Returns the next reply."""
+        self.ledger.record(10, 2, 0)
+        return await super().complete(messages, **options)
+
+
+class Scribe(Metered):
     """The actor and the reflector. It stops with the number of its lessons, and its lessons are
-    numbered. Each call costs 10 request tokens and 2 reply tokens, at one dollar per million.
+    numbered.
     """
 
     def __init__(self, lesson: Callable[[str], str] | None = None) -> None:
         super().__init__(self.say)
-        self.ledger = Ledger(Price(1.0, 1.0))
         self.lesson = lesson or (
             lambda prompt: f"lesson {len(re.findall('TRIAL', prompt))} of {goal_in(prompt)}"
         )
@@ -63,17 +75,6 @@ class Scribe(ScriptedModel):
             return self.lesson(user)
         memory = user.partition("MEMORY:")[2].partition("PREVIOUS ACTION")[0]
         return f"I stop. ```stop [{memory.count('lesson')}]```"
-
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        *,
-        form: Form | None = None,
-        max_tokens: int = 1024,
-        prompt: str = "",
-    ) -> Reply:
-        self.ledger.record(10, 2, 0)
-        return await super().complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
 
 
 def goal_in(prompt: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,9 +13,7 @@ import pytest
 import prill
 from prill.cli import main
 from prill.errors import UsageError
-from prill.evaluators import task_names
-from prill.evaluators.agreement import measure_agreement, pair
-from prill.io.store import encode, encode_trajectory, iter_trajectories
+from prill.io.store import encode, encode_trajectory
 from prill.types import (
     EvaluatorInfo,
     LabelRecord,
@@ -70,24 +67,6 @@ def test_table_has_figures_and_unscored(
     assert "Unscored: parse 1" in lines
     assert any("leaving out one of 5 tasks at a time" in line for line in lines)
     assert any(line.startswith("Warning: fewer than 20 tasks") for line in lines)
-
-
-def test_several_sources_need_a_choice(
-    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["agree", files[0], files[1]]) == 2
-    assert "human, oracle" in capsys.readouterr().err
-
-
-def test_malformed_label_is_named_by_line(
-    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = Path(files[1])
-    path.write_text(
-        '{"id": "0", "success": true}\n{"id": "1", "success": "yes"}\n', encoding="utf-8"
-    )
-    assert main(["agree", files[0], files[1]]) == 2
-    assert f"{path}:2" in capsys.readouterr().err
 
 
 Case = Callable[..., list[str]]
@@ -169,21 +148,6 @@ def agree(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
 def as_json(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(agree([*words, "--json"], capsys))
     return found
-
-
-def test_parts_sum_to_the_whole_in_the_table(
-    case: Case, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = as_json([*case("1100-11010", "1010110101"), "--by", "site,agent,truncated"], capsys)
-    assert list(found["slices"]) == ["site", "agent", "truncated"]
-    for parts in found["slices"].values():
-        for cell in ("tp", "fp", "tn", "fn"):
-            assert sum(part[cell] for part in parts) == found["confusion"][cell]
-        assert sum(part["unscored"] for part in parts) == 1
-    assert {part["value"]: part["n"] for part in found["slices"]["truncated"]} == {
-        "true": 3,
-        "false": 7,
-    }
 
 
 def test_by_needs_trajectories_with_the_key(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
@@ -406,24 +370,3 @@ def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFi
     assert "Without trajectories, the id of a run is taken as the id of its task" in agree(
         [*words[:2], *words[-2:]], capsys
     )
-
-
-def test_python_and_the_command_draw_the_same_tasks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Four goals without ids, ten runs of each: four clusters at either door."""
-    chance = random.Random(3)
-    trajectories = [Trajectory(id=f"r{i}", task=Task(goal=f"goal {i % 4}")) for i in range(40)]
-    verdicts = [
-        Verdict(id=t.id, success=chance.random() < 0.5, evaluator=EvaluatorInfo("j", "1"))
-        for t in trajectories
-    ]
-    labels = [LabelRecord(id=t.id, success=chance.random() < 0.5) for t in trajectories]
-    for name, records in (("t", trajectories), ("v", verdicts), ("l", labels)):
-        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(map(encode, records)))
-    paths = [str(tmp_path / f"{name}.jsonl") for name in "vlt"]
-    assert main(["agree", *paths[:2], "--trajectories", paths[2], "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    result = measure_agreement(pair(verdicts, labels), task_names(iter_trajectories(paths[2])))
-    assert said["clusters"] == result.clusters == 4
-    assert said["figures"] == json.loads(encode(result.figures))

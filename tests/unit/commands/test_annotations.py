@@ -183,14 +183,8 @@ def test_feedback_is_labels_of_its_runs(prill: Prill, tmp_path: Path) -> None:
     verdicts(tmp_path / "v.jsonl", id)
     done = annotated(prill, "langsmith", source, "f.jsonl")
     assert done.returncode == 0, done.stderr
-    rows = (
-        json.loads(source.read_bytes())
-        if source.suffix == ".json"
-        else list(map(json.loads, source.read_text().splitlines()))
-    )
     both = tmp_path / "both.jsonl"
-    rows = rows if isinstance(rows, list) else [rows]
-    both.write_text("".join(json.dumps(row) + "\n" for row in rows) + Path("f.jsonl").read_text())
+    both.write_text(source.read_text() + Path("f.jsonl").read_text())
     labels = [
         label
         for label in langsmith.load_labels(both)

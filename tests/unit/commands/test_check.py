@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from prill import CheckConfig, check
 from prill.io.schemas import KINDS, schema
 from prill.io.store import encode, read_verdicts
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -140,14 +139,3 @@ def test_folders_of_folders_are_checked(prill: Prill, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.count("trajectories, 2 good lines\n")) == (0, 2)
     (tmp_path / "bare/deep").mkdir(parents=True)
     assert prill("check", "bare").returncode == 2
-
-
-def test_check_in_python_is_that_of_the_command(
-    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "l.jsonl").write_bytes(LABEL + b'{"id": 1, "success": true}\n')
-    result = check(CheckConfig(files=["l.jsonl"]))
-    assert (result.readable, len(result.problems)) == (True, 1)
-    assert prill("check", "l.jsonl").stdout == f"{result}\n"
-    assert json.loads(prill("check", "l.jsonl", "--json").stdout) == result.to_dict()

@@ -98,6 +98,9 @@ def test_python_fits_as_the_command_does(
     result = library.fit(config.copy_with(out_of_fold="p.jsonl"))
     assert capsys.readouterr() == ("", ""), "the library prints nothing"
     assert f"{result}\n" == done.stdout
+    assert "Judge: student, hardened" in done.stdout
+    assert "fitted without that family" in done.stdout and "stop-early" in done.stdout
+    assert json.loads(Path("m.json").read_text())["hardened"] is True
     assert Path("p.json").read_bytes() == Path("m.json").read_bytes()
     assert Path("p.jsonl").read_bytes() == Path("held.jsonl").read_bytes()
     assert [problem.partition(": ")[0] for problem in result.broken] == [f"{files[0]}:61"]
@@ -119,30 +122,6 @@ def test_json_card_has_hashes_and_fits_equal(files: tuple[Path, Path], prill: Pr
     assert [len(digest) for digest in card["data"]] == [64, 64]
     assert (card["runs"], card["seed"], card["folds"]) == (60, 0, 5)
     assert Path("0.json").read_bytes() == Path("1.json").read_bytes()
-
-
-def test_hardened_fit_shows_cost_and_families(files: tuple[Path, Path], prill: Prill) -> None:
-    words = (
-        "fit",
-        *files,
-        "-o",
-        "m.json",
-        "--source",
-        "human",
-        "--harden",
-        "--families",
-        "stop-early,answer-short",
-    )
-    done = prill(*words)
-    assert done.returncode == 0, done.stderr
-    assert "Judge: student, hardened" in done.stdout
-    assert "all, were it not hardened" in done.stdout
-    assert "fitted without that family" in done.stdout and "stop-early" in done.stdout
-    assert json.loads(Path("m.json").read_text())["hardened"] is True
-    refused = prill(
-        "fit", *files, "-o", "n.json", "--source", "human", "--harden", "--families", "luck"
-    )
-    assert (refused.returncode, "unknown attack family 'luck'" in refused.stderr) == (2, True)
 
 
 def test_out_of_fold_scores_are_calibrated(files: tuple[Path, Path], prill: Prill) -> None:
@@ -181,6 +160,7 @@ def test_broken_line_is_named_rest_is_fitted(files: tuple[Path, Path], prill: Pr
         ([], "human, oracle"),
         (["--source", "oracle"], "0 successes and 60 failures"),
         (["--source", "nobody"], "no label has source"),
+        (["--source", "human", "--harden", "--families", "luck"], "unknown attack family 'luck'"),
         (["--source", "human", "-o", "/dev/null/m.json"], "/dev/null/m.json: cannot be written"),
     ],
 )

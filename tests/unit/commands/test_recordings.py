@@ -170,22 +170,6 @@ def test_a_report_holds_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     assert "Buy green tea" in page and "data:image/" in page and "prill-recording" not in page
 
 
-def test_python_reads_logs_as_the_command_does(logs: Path, tmp_path: Path) -> None:
-    config = library.ScoreConfig(
-        trajectories=[logs / "calls.log"],
-        output=tmp_path / "v.jsonl",
-        judge="always-fail",
-        format=library.FormatConfig("messages"),
-    )
-    assert [verdict.success for verdict in library.score(config).verdicts()] == [False, False]
-    assert (
-        library.convert(
-            library.ConvertConfig(source=logs / "calls.log", output=tmp_path / "out")
-        ).report.trajectories
-        == 2
-    )
-
-
 def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: "A page with tea.") as endpoint:
         command = ("caption", "logs/calls.log", "-o", "c.jsonl", *endpoint.words)

@@ -105,40 +105,9 @@ def test_python_attacks_as_the_command_does(
     rows = {row["attack"]: row for row in result.table().to_rows()}
     assert rows["claim-answer"]["false_positives_change"] == pytest.approx(4 / 6)
     assert (rows["claim-stop"]["applies"], rows["inject-screenshot"]["recall_n"]) == (4, None)
-    again = library.redteam(config.copy_with(max_shift=None))
+    assert "claim-stop moves this judge by more than 66 points" in done.stderr
+    again = library.redteam(config.copy_with(max_shift=100))
     assert (again.too_far, again.figures) == (None, result.figures)
-
-
-def test_gullible_model_flips_rerun_is_free(
-    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gullible.py").write_text(
-        "def truth(text):\n    return 'success' if 'order placed' in text or 'Status: success' in "
-        "text else 'failure'\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    runs, labels = write(tmp_path)
-    with MockServer(Faults(truth="gullible:truth")) as server:
-        judge = ("--judge", "modular", "--model", "m", "--model.base-url", server.base_url)
-        command = (
-            "redteam",
-            runs,
-            labels,
-            *judge,
-            "-o",
-            "out",
-            "--attacks",
-            "inject-page",
-            "--json",
-        )
-        done = prill(*command, OPENAI_API_KEY="k")
-        asked = server.stats().requests
-        again = prill(*command, OPENAI_API_KEY="k")
-        assert server.stats().requests == asked
-    assert (done.returncode, again.stdout) == (0, done.stdout)
-    row = json.loads(done.stdout)["effects"][0]
-    assert (row["false_positives"]["before"], row["false_positives"]["after"]) == (0.0, 1.0)
-    assert row["recall"]["change"] == 0.0
 
 
 def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> None:
@@ -189,27 +158,6 @@ def test_bad_usage_exits_2_with_advice(
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "out").exists(), "nothing was judged"
-
-
-def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
-    runs, labels = write(tmp_path)
-    command = (
-        "redteam",
-        runs,
-        labels,
-        "--judge",
-        "self-report",
-        "-o",
-        "out",
-        "--attacks",
-        "claim-answer,claim-thoughts",
-    )
-    # Four of six failures are turned: 66.7 points.
-    over, under = prill(*command, "--max-shift", 66), prill(*command, "--max-shift", 67)
-    assert (over.returncode, under.returncode) == (1, 0)
-    assert over.stdout == under.stdout
-    assert "claim-answer moves this judge by more than 66 points" in over.stderr
-    assert "moves" not in under.stderr
 
 
 def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:

@@ -120,15 +120,6 @@ def test_recorded_first_attempts_are_taken(prill: Prill, tmp_path: Path) -> None
             "the policy Mute does not accept lessons",
         ),
         (("--judge", "oracle", "--second", "vlm"), "second: not available with the judge oracle"),
-        (
-            ("--judge", "self-report", "--threshold", "2"),
-            "--threshold: Expected `float` <= 1",
-        ),
-        (
-            ("--judge", "noisy", "--judge.false-positive", "1"),
-            "--judge.false-positive: unknown option (did you mean",
-        ),
-        (("--evaluater", "vlm"), "--evaluater: unknown option"),
         (("--judge", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
         (("--judge", "oracle", "--baseline", "out"), "the other run is this run itself"),
     ],

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from prill import JudgesConfig, ShowConfig, judges, show
 from prill.io.store import encode
 from prill.testing import MockServer
 from prill.types import (
@@ -126,26 +125,6 @@ def test_show_disarms_what_others_wrote(prill: Prill, server: MockServer, tmp_pa
     assert out.splitlines().count("  reply:") == 1
     assert "    |   reply:" in out.splitlines()
     assert "\x1b" not in prill("show", "t0", "--verdicts", "w.jsonl", "--json").stdout
-
-
-def test_show_in_python_is_that_of_the_command(
-    prill: Prill, score: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    score()
-    result = show(ShowConfig(id="t1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]))
-    words = ("show", "t1", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl")
-    assert prill(*words).stdout == f"{result}\n"
-    assert json.loads(prill(*words, "--json").stdout) == json.loads(json.dumps(result.to_dict()))
-    assert [call.reply for call in result.verdicts[0].transcript.calls] != []  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("words", [(), ("vlm",), ("vlm", "--prompt")])
-def test_judges_in_python_are_those_of_the_command(prill: Prill, words: tuple[str, ...]) -> None:
-    result = judges(JudgesConfig(judge=words[0], prompt=len(words) > 1) if words else None)
-    assert prill("judges", *words).stdout == f"{result}\n"
-    if result.rows:
-        assert json.loads(prill("judges", *words, "--json").stdout) == list(result.rows)
 
 
 def test_show_names_a_wrong_citation_on_one_line(prill: Prill, tmp_path: Path) -> None:

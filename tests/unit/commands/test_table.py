@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from prill import TableConfig, write_table
 from prill.io.store import encode, encode_trajectory
 from prill.types import Answer, EvaluatorInfo, Findings, LabelRecord, Task, Trajectory, Verdict
 from tests.support.commands.command import Prill
@@ -112,13 +111,6 @@ def test_no_verdict_file_is_bad_usage(prill: Prill, folder: Path) -> None:
     ):
         done = prill("table", *words)
         assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True)
-
-
-def test_table_in_python_is_that_of_the_command(prill: Prill, folder: Path) -> None:
-    made = write_table(TableConfig(verdicts=[folder / "v.jsonl"], output=folder / "p.csv"))
-    assert prill("table", "v.jsonl", "-o", "c.csv").returncode == 0
-    assert (folder / "p.csv").read_bytes() == (folder / "c.csv").read_bytes()
-    assert made.table.to_rows() == json.loads(prill("table", "v.jsonl", "--json").stdout)
 
 
 def test_leaderboard_row_has_precision_by_benchmark(prill: Prill, tmp_path: Path) -> None:

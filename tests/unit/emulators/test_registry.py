@@ -61,9 +61,6 @@ def test_lax_reads_text_by_type() -> None:
         ),
         ("android", {"adb_port": "5037"}, "adb_port: Expected `int`, got '5037'"),
         ("android", {"avd": "Pixel", "device": "emulator-5554"}, "give either a running device"),
-        ("web", {"viewport": "big"}, "viewport: Expected `array`, got 'big'"),
-        ("web", {"browser": "firefox"}, "browser: Expected `Chromium`, got 'firefox'"),
-        ("ios", {"restore": "burn"}, "restore: Invalid enum value 'burn'"),
         ("miniwob", {"settle": -1.0}, "settle: Expected `float` >= 0"),
     ],
 )

@@ -15,7 +15,6 @@ from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeoutError
 from prill.evaluators.criteria import Rubric, RubricCriterion
 from prill.evaluators.judge import PageJudge
-from prill.evaluators.registry import make_judge
 from prill.protocols import Message, Reply, Token
 from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory, Usage
@@ -115,19 +114,6 @@ async def test_without_a_last_state_there_is_no_verdict() -> None:
 async def test_a_failed_call_is_no_progress_of_zero() -> None:
     verdict = await judge(ScriptedModel([CallTimeoutError("late")] * 9))(attempt("shop", "end"))
     assert (verdict.unscored, verdict.rewards) == ("timeout", None)
-
-
-async def test_the_model_makes_the_list_once_for_a_goal() -> None:
-    def play(messages: Sequence[Message]) -> Any:
-        if "Write the criteria" in text(messages):
-            return '{"criteria": [{"text": "done", "weight": 1}]}'
-        return word("yes")
-
-    model = ScriptedModel(play)
-    made = make_judge({"name": "checklist", "captioner": "given"}, model=model)
-    for _ in range(2):
-        assert (await made(attempt("shop", "end"))).success is True
-    assert sum("Write the criteria" in text(messages) for messages in model.seen) == 1
 
 
 async def test_only_actions_before_a_state_are_shown() -> None:

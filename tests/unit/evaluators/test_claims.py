@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.actions.ending import CLAIMED_SUCCESS, claim_in
+from prill.actions.ending import CLAIMED_SUCCESS
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.claims import parse_stance
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -166,26 +166,6 @@ async def test_own_flag_counts_whatever_the_words(flag: bool) -> None:
     for answer in ("Done.", "I could not do it.", None, ""):
         verdict = await SelfReport()(run(answer, **{CLAIMED_SUCCESS: flag}))
         assert verdict.success is flag
-
-
-@pytest.mark.parametrize(
-    ("arguments", "flag"),
-    [
-        ({"success": True, "text": "x"}, True),
-        ({"success": False}, False),
-        ({"status": "success"}, True),
-        ({"status": "Failure"}, False),
-        ({"goal_status": "infeasible"}, False),
-        ({"goal_status": "complete"}, True),
-        ({"status": 1}, None),
-        ({"status": "42"}, None),
-        ({"text": "success"}, None),
-    ],
-)
-def test_flag_among_the_arguments_of_a_call(
-    arguments: dict[str, object], flag: bool | None
-) -> None:
-    assert claim_in(arguments) is flag
 
 
 def test_long_answer_is_read_in_no_time() -> None:

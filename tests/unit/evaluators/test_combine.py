@@ -10,6 +10,7 @@ import pytest
 
 import prill
 from prill import score
+from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError, UsageError
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, cascade_inside, savings
 from prill.models.client import OpenAIModel
@@ -195,12 +196,6 @@ async def test_cascade_saves_the_calls_it_claims() -> None:
     mock server.
     """
 
-    class Caption:
-        name = "given"
-
-        async def __call__(self, observation: Observation) -> str:
-            return observation.caption or ""
-
     def attempt(i: int) -> Trajectory:
         truth = "success" if i % 3 == 0 else "failure"
         state = Observation(caption=f"page {i} truth={truth}")
@@ -212,7 +207,9 @@ async def test_cascade_saves_the_calls_it_claims() -> None:
         alone = score(
             attempts,
             prill.judge(
-                "modular", model=OpenAIModel("m", base_url=server.base_url), captioner=Caption()
+                "modular",
+                model=OpenAIModel("m", base_url=server.base_url),
+                captioner=GivenCaption(),
             ),
         )
         before = server.stats().requests
@@ -221,7 +218,9 @@ async def test_cascade_saves_the_calls_it_claims() -> None:
             Cascade(
                 first,
                 prill.judge(
-                    "modular", model=OpenAIModel("m", base_url=server.base_url), captioner=Caption()
+                    "modular",
+                    model=OpenAIModel("m", base_url=server.base_url),
+                    captioner=GivenCaption(),
                 ),
             ),
         )

@@ -24,15 +24,6 @@ from tests.support.messages import text
 SUCCESS = "Thoughts: it is there\nStatus: success"
 
 
-class Given:
-    """The caption in the record."""
-
-    name = "given"
-
-    async def __call__(self, observation: Observation) -> str:
-        return observation.caption or ""
-
-
 def trajectory(folder: Path | None = None, platform: Platform = "web", **last: str) -> Trajectory:
     if folder:
         last["screenshot"] = str(folder / "end.png")
@@ -50,7 +41,7 @@ def trajectory(folder: Path | None = None, platform: Platform = "web", **last: s
 
 async def test_modular_judge_shows_no_thoughts() -> None:
     model = ScriptedModel([SUCCESS])
-    verdict = await prill.judge("modular", model=model, captioner=Given())(
+    verdict = await prill.judge("modular", model=model, captioner=GivenCaption())(
         trajectory(caption="The cart holds 1 item")
     )
     assert (verdict.success, verdict.score, verdict.reason) == (True, 1.0, "it is there")
@@ -90,26 +81,6 @@ async def test_vision_judge_sees_what_tells(tmp_path: Path) -> None:
     assert "Image 2: the state before action 2 of 4." in sent
     assert "Image 2: http://shop/1\n" in sent.split("[addresses ")[1].split("[/addresses")[0]
     assert "http://shop" not in text(model.seen[2]), "the paper shows no address"
-
-
-@pytest.mark.parametrize(("pictures", "shown"), [("abcc", "abc"), ("aaaa", "a"), ("abcd", "bcd")])
-async def test_equal_pictures_are_sent_once(pictures: str, shown: str, tmp_path: Path) -> None:
-    """Each a file of its own: the latest distinct ones count. Different ones are sent
-    as ever.
-    """
-    states = []
-    for i, name in enumerate(pictures):
-        Picture.new("L", (20, 10), ord(name)).save(tmp_path / f"{i}{name}.png")
-        states.append(Observation(screenshot=str(tmp_path / f"{i}{name}.png")))
-    steps = tuple(Step(state, Action("wait", "wait")) for state in states[:-1])
-    run = Trajectory(id="a", task=Task(goal="g"), steps=steps, final=states[-1])
-    model = ScriptedModel(["Thoughts: so\nStatus: success"])
-    look = prill.judge("vlm", model=model, frames=3)
-    assert (await look(run)).success
-    parts = [part for message in model.seen[0] for part in message.parts]
-    sent = [part.path for part in parts if isinstance(part, Image)]
-    assert "".join(Path(path).stem[1:] for path in sent) == shown
-    assert sent == list(look.screenshots(run)) and sent[-1] == states[-1].screenshot
 
 
 async def test_state_before_stands_in_for_the_last() -> None:
@@ -167,14 +138,14 @@ async def test_end_unread_is_no_evidence(tmp_path: Path) -> None:
 )
 async def test_insufficient_evidence_is_no_verdict(word: str) -> None:
     reply = f"Thoughts: the page after the order is missing\nStatus: {word}"
-    verdict = await prill.judge("modular", model=ScriptedModel([reply]), captioner=Given())(
+    verdict = await prill.judge("modular", model=ScriptedModel([reply]), captioner=GivenCaption())(
         trajectory(caption="x")
     )
     assert (verdict.success, verdict.unscored, verdict.rewards) == (None, "no_evidence", None)
     assert "the page after the order is missing" in verdict.reason
     paper = ScriptedModel([reply])
     assert (
-        await prill.judge("aer-c", model=paper, captioner=Given())(trajectory(caption="x"))
+        await prill.judge("aer-c", model=paper, captioner=GivenCaption())(trajectory(caption="x"))
     ).unscored == "parse"
 
 
@@ -183,13 +154,13 @@ async def test_rewards_are_those_of_the_paper(status: str, last: float) -> None:
     run = trajectory(caption="x")
     run = replace(run, steps=run.steps * 3)
     model = ScriptedModel([f"Thoughts: x\nStatus: {status}"] * 2)
-    assert (await prill.judge("modular", model=model, captioner=Given())(run)).rewards == (
+    assert (await prill.judge("modular", model=model, captioner=GivenCaption())(run)).rewards == (
         0.0,
         0.0,
         last,
     )
     assert (
-        await prill.judge("modular", model=model, captioner=Given())(replace(run, steps=()))
+        await prill.judge("modular", model=model, captioner=GivenCaption())(replace(run, steps=()))
     ).rewards is None
 
 
@@ -232,7 +203,7 @@ async def test_paper_preset_is_plain_text(tmp_path: Path) -> None:
     )
     run = replace(run, final=replace(run.final or Observation(), url="http://shop/cart"))
     model = ScriptedModel([SUCCESS] * 3)
-    await prill.judge("aer-c", model=model, captioner=Given())(run)
+    await prill.judge("aer-c", model=model, captioner=GivenCaption())(run)
     await prill.judge("aer-v", model=model, answer=True)(run)
     await prill.judge("aer-v", model=model)(run)
     for messages in model.seen:
@@ -263,7 +234,10 @@ async def test_left_out_answer_not_in_actions(tmp_path: Path) -> None:
             Step(Observation(), Action("stop", "stop [It costs 12]", value="It costs 12")),
         ),
     )
-    for name, paper, read in (("vlm", "aer-v", {}), ("modular", "aer-c", {"captioner": Given()})):
+    for name, paper, read in (
+        ("vlm", "aer-v", {}),
+        ("modular", "aer-c", {"captioner": GivenCaption()}),
+    ):
         model = ScriptedModel([SUCCESS] * 3)
         for options in ({"name": name}, {"name": name, "answer": False}, {"name": paper}):
             await prill.judge({**options, **read, "model": model})(spoken)
@@ -271,26 +245,9 @@ async def test_left_out_answer_not_in_actions(tmp_path: Path) -> None:
         assert shown == [True, False, True], "the paper's protocol shows the actions as they are"
 
 
-@pytest.mark.parametrize(
-    ("platform", "words"),
-    [
-        ("web", "web sites"),
-        ("android", "Android phone"),
-        ("ios", "iPhone"),
-        ("desktop", "desktop computer"),
-    ],
-)
-async def test_prompt_follows_the_platform(platform: Platform, words: str) -> None:
-    model = ScriptedModel([SUCCESS])
-    await prill.judge("modular", model=model, captioner=Given())(
-        trajectory(platform=platform, caption="x")
-    )
-    assert words in text(model.seen[0])
-
-
 async def test_prompt_too_long_is_sent_shorter() -> None:
     model = ScriptedModel([ContextTooLongError("too long"), SUCCESS])
-    verdict = await prill.judge("modular", model=model, captioner=Given(), max_chars=4000)(
+    verdict = await prill.judge("modular", model=model, captioner=GivenCaption(), max_chars=4000)(
         trajectory(caption="x" * 9000)
     )
     assert verdict.success
@@ -299,14 +256,16 @@ async def test_prompt_too_long_is_sent_shorter() -> None:
     assert 660 <= second < 760
     model = ScriptedModel([ContextTooLongError("too long")])
     assert (
-        await prill.judge("modular", model=model, captioner=Given())(trajectory(caption="short"))
+        await prill.judge("modular", model=model, captioner=GivenCaption())(
+            trajectory(caption="short")
+        )
     ).unscored == "context"
 
 
 async def test_score_is_probability_of_success() -> None:
     with MockServer() as server:
         judge = prill.judge(
-            "modular", model=OpenAIModel("m", base_url=server.base_url), captioner=Given()
+            "modular", model=OpenAIModel("m", base_url=server.base_url), captioner=GivenCaption()
         )
         good = await judge(trajectory(caption="truth=success"))
         bad = await judge(trajectory(caption="truth=failure"))
@@ -317,7 +276,7 @@ async def test_score_is_probability_of_success() -> None:
     assert 0.0 < bad.score < 0.5
     with MockServer(no_logprobs=True) as server:
         plain = await prill.judge(
-            "modular", model=OpenAIModel("m", base_url=server.base_url), captioner=Given()
+            "modular", model=OpenAIModel("m", base_url=server.base_url), captioner=GivenCaption()
         )(trajectory(caption="truth=failure"))
     assert (plain.success, plain.score) == (False, 0.0)
 
@@ -333,7 +292,7 @@ async def test_missing_screenshot_input_failure() -> None:
 
 async def test_thoughts_only_shown_on_request() -> None:
     model = ScriptedModel([SUCCESS])
-    await prill.judge("modular", model=model, captioner=Given(), thoughts=True)(
+    await prill.judge("modular", model=model, captioner=GivenCaption(), thoughts=True)(
         trajectory(caption="x")
     )
     shown = text(model.seen[0])
@@ -356,7 +315,7 @@ async def test_paper_preset_shows_the_answer(
     judge = (
         prill.judge("aer-v", model=model)
         if kind == "vision"
-        else prill.judge("aer-c", model=model, captioner=Given())
+        else prill.judge("aer-c", model=model, captioner=GivenCaption())
     )
     verdict = await judge(trajectory(tmp_path, platform, caption="x"))
     assert verdict.success
@@ -365,7 +324,7 @@ async def test_paper_preset_shows_the_answer(
 
 def test_the_papers_judge_shows_one_state() -> None:
     with pytest.raises(UsageError, match="no such option"):
-        prill.judge("aer-c", model=ScriptedModel([]), captioner=Given(), frames=2)
+        prill.judge("aer-c", model=ScriptedModel([]), captioner=GivenCaption(), frames=2)
 
 
 async def test_seconds_leave_out_the_queue() -> None:
@@ -374,7 +333,7 @@ async def test_seconds_leave_out_the_queue() -> None:
         judge = prill.judge(
             "modular",
             model=OpenAIModel("mock", base_url=server.base_url, concurrency=2),
-            captioner=Given(),
+            captioner=GivenCaption(),
         )
         await judge(waiting[0])  # the connection is open now
         start = time.perf_counter()

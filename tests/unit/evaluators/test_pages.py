@@ -46,6 +46,7 @@ def test_every_page_is_a_judge_and_is_refused_nowhere(tmp_path: Path) -> None:
         page = load_page(name)
         assert len([line for line in page.text.splitlines() if line]) < 100, "it fits on a screen"
         assert page.shows and (page.paper or name == "ask")
+        assert page.differences or not page.source, "a published one says where it differs"
 
 
 async def test_ten_lines_ask_about_the_last_two_states(mine: Path) -> None:

@@ -104,16 +104,6 @@ async def test_states_without_end_no_evidence(name: str) -> None:
     assert judge.estimate(blind).calls == 0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", JUDGES)
-async def test_no_judge_is_shown_what_came_of_a_run(tmp_path: Path, name: str) -> None:
-    labelled = replace(
-        run(tmp_path), id="hidden", agent="hidden", metadata={"r": "hidden"}, error="hidden"
-    )
-    asked = model()
-    await JUDGES[name](asked, GivenCaption())(labelled)
-    assert asked.seen and not any("hidden" in text(messages) for messages in asked.seen)
-
-
 @pytest.mark.parametrize(
     ("error", "metadata", "told"),
     [

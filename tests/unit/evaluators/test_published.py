@@ -324,17 +324,6 @@ def test_missing_pictures_are_no_failure_and_a_captioner_helps(tmp_path: Path) -
     assert "page 3" in text(model.seen[-1])
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_every_preset_has_source_and_differences_and_plans_its_calls(
-    name: str, tmp_path: Path
-) -> None:
-    protocol = load_page(name)
-    assert protocol.source and protocol.differences and protocol.paper
-    judge = make(name, lambda _: "")
-    assert judge.estimate(run(tmp_path)).calls
-    assert "goal" in judge.prompts[protocol.main_prompts[0]].slots
-
-
 def test_settings_and_prompts_are_part_of_the_identity() -> None:
     prints = {make(name, lambda _: "").info.prompt for name in PUBLISHED}
     assert len(prints) == len(PUBLISHED)

@@ -18,9 +18,7 @@ from prill import Observation, Task, Trajectory, UsageError
 from prill.captioner.recorded import TextState
 from prill.config.registry import OptionError
 from prill.evaluators.combine import Vote
-from prill.evaluators.judge import PageJudge, load_page
-from prill.evaluators.page import list_pages
-from prill.evaluators.registry import JUDGES
+from prill.evaluators.judge import PageJudge
 from prill.evaluators.wrappers.rewritten import EvidenceOnly
 from prill.models import OpenAIModel
 from prill.protocols import every_judge, get_concurrency
@@ -129,34 +127,6 @@ def test_one_description_everywhere(tmp_path: Path) -> None:
     ]
     assert len({json.dumps(judge.info.params, sort_keys=True) for judge in made}) == 1
     assert isinstance(made[0], Vote)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in JUDGES.entries
-        if name not in ("student", "prior", "stacked", "oracle", "noisy")
-    ],
-)
-def test_every_name_makes_a_judge(name: str) -> None:
-    parts = [{"name": "self-report"}, {"name": "always-fail"}]
-    options: dict[str, dict[str, Any]] = {
-        "vlm": {"model": "m"},
-        "modular": {"model": "m", "captioner": "text"},
-        "steps": {"model": "m", "captioner": "text"},
-        "webjudge": {"model": "m"},
-        "rubric": {"model": "m"},
-        **{name: {"model": "m"} for name in list_pages() if load_page(name).source},
-        "aer-steps": {"model": "m", "captioner": "text"},
-        "ask": {"model": "m", "captioner": "text", "question": "Was it paid?"},
-        "checklist": {"model": "m", "captioner": "text"},
-        "likelihood": {"model": "m", "captioner": "text"},
-        "vote": {"judges": parts},
-        "cascade": {"judges": parts},
-        "ensemble": {"judges": parts},
-    }
-    assert prill.judge(name, **options.get(name, {})).info.name == name
 
 
 def test_objects_stand_for_names() -> None:

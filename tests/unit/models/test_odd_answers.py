@@ -285,6 +285,9 @@ async def test_redirects_are_never_followed(endpoint: ScriptedEndpoint, status: 
     [
         ("You are not allowed to request logprobs from this model.", "logprobs"),
         ("temperature is fixed", "temperature"),
+        ("Unsupported value: 'temperature' does not support 0 with this model", "temperature"),
+        ("logprobs are not supported with reasoning models", "logprobs"),
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"),
         ("Unknown parameter: 'messages[1].content[1].image_url.detail'.", "detail"),
         ("response_format of type json_schema is for other plans", "json_schema"),
     ],

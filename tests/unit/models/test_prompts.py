@@ -21,24 +21,10 @@ from prill.models.prompts import (
 PROMPT = Prompt("p", "# system\nBe {fair} to {{ name }}.\n# user\n{{ goal }} and {{ name }}\n")
 
 
-def test_inserted_text_is_not_refilled() -> None:
-    turns = PROMPT.fill({"name": "{{ goal }}", "goal": "# system {braces} \\1"})
-    assert turns == {
-        "system": "Be {fair} to {{ goal }}.",
-        "user": "# system {braces} \\1 and {{ goal }}",
-    }
-
-
 def test_hash_follows_the_text_only() -> None:
     assert Prompt("other name", PROMPT.text).hash == PROMPT.hash
     assert Prompt("p", PROMPT.text + " ").hash != PROMPT.hash
     assert content_hash("ab", "c") != content_hash("a", "bc")
-
-
-@pytest.mark.parametrize("name", ["web_text", "web_vision", "device_text", "device_vision"])
-def test_shipped_prompts_have_both_turns(name: str) -> None:
-    prompt = load_prompt("prill.evaluators.judges", name)
-    assert prompt.fill(dict.fromkeys(prompt.slots, "")).keys() == {"system", "user"}
 
 
 def test_call_code_is_random_without_key(monkeypatch: pytest.MonkeyPatch) -> None:

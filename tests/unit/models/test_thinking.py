@@ -5,11 +5,8 @@ taken.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Annotated, Any
 
 import pytest
@@ -17,27 +14,19 @@ from aiohttp import web
 from msgspec import Meta
 from PIL import Image as Picture
 
-import prill
-from prill.captioner.recorded import GivenCaption
 from prill.errors import UnparsableError
-from prill.evaluators.agreement.agreement import pair
-from prill.evaluators.combine import Vote, sampled_judges
-from prill.evaluators.fitted.calibration import Calibrated, brier
-from prill.evaluators.fitted.calibration_fit import calibrate
 from prill.models.calls import transcribed
 from prill.models.client import OpenAIModel
 from prill.models.replies import ChatMessage, RecordFormat
 from prill.protocols import Image, Message
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving
-from prill.types import LabelRecord, Verdict
 from tests.support.models.scripted_endpoint import (
     FORM,
     GOOD,
     ScriptedEndpoint,
     failed,
     model,
-    run,
     said,
 )
 
@@ -188,41 +177,6 @@ async def test_calls_side_by_side_learn_one_lesson() -> None:
         asked.capabilities.bounds,
         asked.capabilities.system,
     ) == ("json_schema", False, False)
-
-
-async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) -> None:
-    """Where nothing but the verdict comes, the share of several samples is a score, which labels
-    calibrate.
-    """
-
-    def wavers(body: dict[str, Any]) -> web.StreamResponse:
-        if refused := next((name for name in ("logprobs", "temperature") if name in body), None):
-            return failed(400, f"'{refused}' is not supported with this model")(body)  # type: ignore[return-value]
-        page = re.search(r"page (\d+) truth=(\w+)", body["messages"][1]["content"])
-        assert page
-        slips = Random(f"{page[1]} {body.get('seed')}").random() < 0.3
-        word = {"success": "failure", "failure": "success"}[page[2]] if slips else page[2]
-        return said(json.dumps({"thoughts": "", "status": word}))(body)  # type: ignore[return-value]
-
-    endpoint.script = [wavers]
-    judge = prill.judge("modular", model=model(endpoint), captioner=GivenCaption())
-    vote = Vote(sampled_judges(judge, 3, 0.7))
-    runs, truths = [run(number) for number in range(40)], [bool(number % 3) for number in range(40)]
-    assert {(await judge(one)).score for one in runs[:9]} == {0.0, 1.0}
-    found = [await vote(one) for one in runs]
-    assert {round(3 * (verdict.score or 0.0), 3) for verdict in found} == {0, 1, 2, 3}
-    made = calibrate(
-        pair(
-            found, [LabelRecord(id=one.id, success=t) for one, t in zip(runs, truths, strict=True)]
-        ),
-        "isotonic",
-    )
-    better = [await Calibrated(vote, made.calibration)(one) for one in runs]
-
-    def error(verdicts: list[Verdict]) -> float:
-        return brier([verdict.score or 0.0 for verdict in verdicts], truths)
-
-    assert error(better) < error(found)
 
 
 async def test_system_text_goes_before_the_users(

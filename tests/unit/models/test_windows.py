@@ -140,6 +140,7 @@ def test_refusals_tell_the_window(words: str, told: RequestLimits) -> None:
 )
 def test_refusals_tell_the_most_images(words: str, images: int | None) -> None:
     assert RequestLimits.from_error(words).images == images
+    assert isinstance(rejection(400, words, has_images=True), ContextTooLongError)
 
 
 @pytest.mark.parametrize(

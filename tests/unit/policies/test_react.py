@@ -75,11 +75,6 @@ async def test_action_names_its_element_line() -> None:
         ("hover [7]", "hover", "[7] link 'Cart' focused: True", None),
         ("type [9] [kettle]", "type", "[9] textbox 'Search'", "kettle\n"),
         ("type [9] [kettle] [0]", "type", "[9] textbox 'Search'", "kettle"),
-        ("press [ctrl+a]", "press", None, "Control+a"),
-        ("scroll [down]", "scroll", None, "down"),
-        ("goto [http://shop.example]", "goto", None, "http://shop.example"),
-        ("go_back", "back", None, None),
-        ("tab_focus [1]", "focus_tab", None, "1"),
         ("upload [9] [bill 1.pdf]", "upload", "[9] textbox 'Search'", "bill 1.pdf"),
         ("wait", "wait", None, None),
         ("stop [$34.50]", "stop", None, "$34.50"),
@@ -314,12 +309,3 @@ async def test_episode_is_recorded_with_answer() -> None:
         "the final action is not carried out"
     )
     assert trajectory.final == Observation(text=kettle, url="http://shop.example")
-
-
-async def test_three_unreadable_replies_stop_it() -> None:
-    environment = shop_of(*[SHOP] * 9)
-    trajectory = await run_episode(
-        React(ScriptedModel(["hm"] * 9)), environment, TASK, id="a", early_stop=EarlyStop()
-    )
-    assert (len(trajectory.steps), trajectory.answer) == (3, None)
-    assert trajectory.metadata["stopped"] == "3 actions in a row could not be parsed"

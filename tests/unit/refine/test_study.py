@@ -23,8 +23,6 @@ import pytest
 from prill.cli import main
 from prill.episodes.run_folder import RunFolder
 from prill.errors import UnparsableError, UsageError
-from prill.evaluators.registry import JudgeConfig
-from prill.policies.registry import PolicyConfig
 from prill.protocols import Message
 from prill.refine.filtered_bc.episodes import Table
 from prill.refine.filtered_bc.results import (
@@ -36,7 +34,6 @@ from prill.refine.filtered_bc.results import (
 from prill.refine.filtered_bc.study import (
     Audience,
     FilteredBCConfig,
-    StudyArm,
     round_folder,
     run_study,
 )
@@ -399,36 +396,6 @@ WRONG = [
 def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         FilteredBCConfig.read({**TABLE, **change})
-
-
-def test_studies_from_python_are_those_of_files() -> None:
-    """So a study that either began is continued by the other."""
-    told = {
-        "attempts": {"policy": "scripted", "seeds": [0, 1]},
-        "evaluation": {"judge": "vlm"},
-        "training": {"model": "m"},
-    }
-    arms = [
-        {"name": "plain", "judge": "oracle"},
-        {"name": "noisy", "judge": {"name": "noisy", "false_positives": 0.1}},
-    ]
-    policy, judge, noisy = (
-        PolicyConfig("scripted"),
-        JudgeConfig("oracle"),
-        JudgeConfig("noisy", false_positives=0.1),
-    )
-    made = {
-        "attempts": {"policy": policy, "seeds": range(2)},
-        "evaluation": {"judge": JudgeConfig("vlm")},
-    }
-    study = {
-        **TABLE,
-        **made,
-        "arms": [StudyArm(name="plain", judge=judge), StudyArm(name="noisy", judge=noisy)],
-    }
-    python = FilteredBCConfig.read({**study, "training": {"model": Path("m")}})
-    file = FilteredBCConfig.read({**TABLE, **told, "arms": arms})
-    assert python.settings() == file.settings()
 
 
 ROUND = "seed-0/filtered/round-1"

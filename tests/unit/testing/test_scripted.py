@@ -9,14 +9,12 @@ import pytest
 
 import prill.testing
 from prill.episodes.loop import run_episode
-from prill.errors import CallTimeoutError, UsageError
-from prill.models.replies import ReplyFormat
-from prill.protocols import Message, Reply
+from prill.errors import UsageError
+from prill.protocols import Message
 from prill.testing import ReplayEnvironment, ScriptedModel
-from prill.types import Action, Observation, Step, Task, Trajectory, Usage
+from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.support.policies.replay import ReplayPolicy
 
-STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
 ASK = (Message("user", ("did it work?",)),)
 TASK = Task(goal="buy a lamp")
 CLICK, STOP = Action("click", "click [3]"), Action("stop", "stop [done]", value="done")
@@ -31,41 +29,11 @@ RECORD = Trajectory(
 )
 
 
-async def test_model_replies_in_order_and_records() -> None:
-    model = ScriptedModel(
-        [
-            "Thoughts: hm\nStatus: failure",
-            Reply("as it is", Usage(calls=1, prompt_tokens=9), {"a": "b"}),
-        ]
-    )
-    first = await model.complete(ASK, form=STATUS)
-    second = await model.complete(ASK, form=STATUS)
-    assert first.fields == {"thoughts": "hm", "status": "failure"} and first.usage.calls == 1
-    assert second.fields == {"a": "b"} and second.usage.prompt_tokens == 9
-    assert model.seen == [ASK, ASK]
-
-
-async def test_model_raises_scripted_exceptions() -> None:
-    model = ScriptedModel([CallTimeoutError("slow"), "Status: success"])
-    with pytest.raises(CallTimeoutError, match="slow"):
-        await model.complete(ASK)
-    assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
-
-
 async def test_model_ended_script_is_an_error() -> None:
     model = ScriptedModel(["one"])
     await model.complete(ASK)
     with pytest.raises(UsageError, match="1 lines"):
         await model.complete(ASK)
-
-
-async def test_model_function_answers_the_prompt() -> None:
-    model = ScriptedModel(
-        lambda messages: (
-            f"Status: {'success' if 'did' in str(messages[-1].parts[0]) else 'failure'}"
-        )
-    )
-    assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
 
 
 async def test_replay_gives_the_record_again() -> None:

@@ -11,10 +11,8 @@ whose spans hold only ids.
 from __future__ import annotations
 
 import asyncio
-import http.server
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +27,7 @@ from agents import (
 )
 from agents.tracing import TracingProcessor
 from openai import AsyncOpenAI
-
-
-def calls(text: str, *made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    listed = [
-        {
-            "id": f"call-{text}-{i}",
-            "type": "function",
-            "function": {"name": name, "arguments": json.dumps(arguments)},
-        }
-        for i, (name, arguments) in enumerate(made)
-    ]
-    return {"role": "assistant", "content": text, **({"tool_calls": listed} if listed else {})}
-
+from scripted import Handler, Server, calls
 
 LONG = [
     calls("Open", ("browser_navigate", {"url": "http://shop.test/"})),
@@ -49,40 +35,6 @@ LONG = [
     calls("I bought green tea."),
 ]
 SCRIPTS = {"long": LONG, "short": LONG[2:], "broken": LONG[:2], "responses": LONG}
-
-
-class Server(http.server.ThreadingHTTPServer):
-    replies: list[dict[str, Any]]
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if not self.server.replies:
-            self.answer(400, {"error": {"message": "no reply is left"}})
-            return
-        message = self.server.replies.pop(0)
-        if self.path.endswith("/responses"):
-            self.answer(200, response(message))
-            return
-        reason = "tool_calls" if message.get("tool_calls") else "stop"
-        usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
-        choices = [{"index": 0, "message": message, "finish_reason": reason}]
-        head = {"id": "c", "object": "chat.completion", "created": 1, "model": "scripted-1"}
-        self.answer(200, {**head, "choices": choices, "usage": usage})
-
-    def answer(self, status: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def response(message: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +72,15 @@ def response(message: dict[str, Any]) -> dict[str, Any]:
     }
     more = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "status": "completed"}
     return {**head, **more, "output": items, "usage": {**usage, **details}}
+
+
+class Both(Handler):
+    """Answers the responses API too."""
+
+    def completion(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self.path.endswith("/responses"):
+            return response(message)
+        return super().completion(message)
 
 
 @function_tool
@@ -164,11 +125,8 @@ class Lines(TracingProcessor):
 
 async def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    client = AsyncOpenAI(
-        base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0
-    )
+    server = Server(Both)
+    client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     for name, script in SCRIPTS.items():
         lines = Lines()
         set_trace_processors([lines])
@@ -192,7 +150,6 @@ async def main(out: Path) -> None:
         (out / f"{name}.jsonl").write_text(
             "".join(json.dumps(one) + "\n" for one in lines.exported)
         )
-    server.shutdown()
 
 
 asyncio.run(main(Path(sys.argv[1])))

@@ -10,17 +10,16 @@ the conversation, and `messages.json` is the last of them.
 from __future__ import annotations
 
 import base64
-import http.server
 import io
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 from anthropic import Anthropic
 from anthropic.lib.tools import BetaBuiltinFunctionTool
 from PIL import Image
+from scripted import Handler, Server
 
 USE = tuple[str, dict[str, Any]]
 
@@ -52,19 +51,18 @@ SCRIPTS = {"long": LONG, "whole": LONG, "short": [reply("There is no tea.")], "b
 WHOLE = {"whole": {"thread": False}}
 
 
-class Server(http.server.ThreadingHTTPServer):
-    replies: list[list[dict[str, Any]]]
+class Noting(Server):
     lines: list[dict[str, Any]]
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
+class Messages(Handler):
+    server: Noting
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.server.replies:
             said = {"type": "error", "error": {"type": "api_error", "message": "no reply is left"}}
-            self.answer(400, asked, said)
+            self.note(400, asked, said)
             return
         blocks = self.server.replies.pop(0)
         calls = blocks[-1]["type"] == "tool_use"
@@ -76,19 +74,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         }
         stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
         usage = {"usage": {"input_tokens": 10, "output_tokens": 2}}
-        self.answer(200, asked, {**head, "content": blocks, **stop, **usage})
+        self.note(200, asked, {**head, "content": blocks, **stop, **usage})
 
-    def answer(self, status: int, asked: dict[str, Any], body: dict[str, Any]) -> None:
+    def note(self, status: int, asked: dict[str, Any], body: dict[str, Any]) -> None:
         self.server.lines.append({"request": asked, "response": body})
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(status, body)
 
 
 class Computer(BetaBuiltinFunctionTool):
@@ -116,10 +106,8 @@ class Computer(BetaBuiltinFunctionTool):
 
 def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    client = Anthropic(base_url=url, api_key="none", max_retries=0)
+    server = Noting(Messages)
+    client = Anthropic(base_url=server.url, api_key="none", max_retries=0)
     for name, script in SCRIPTS.items():
         server.replies, server.lines = list(script), []
         runner = client.beta.messages.tool_runner(
@@ -140,7 +128,6 @@ def main(out: Path) -> None:
             last = server.lines[-1]["request"]
             kept = {key: last[key] for key in ("system", "messages", "tools")}
             (out / "messages.json").write_text(json.dumps(kept, indent=1))
-    server.shutdown()
 
 
 main(Path(sys.argv[1]))

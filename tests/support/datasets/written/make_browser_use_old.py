@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import base64
 import os
-import struct
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +32,7 @@ from browser_use.dom.history_tree_processor.view import (
     DOMHistoryElement,
     ViewportInfo,
 )
-
-
-def png(width: int, height: int) -> bytes:
-    """Returns a grey image."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + b"\x80" * width) * height)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    )
+from scripted import picture
 
 
 def box(x: int, y: int, width: int, height: int) -> CoordinateSet:
@@ -95,7 +79,7 @@ def step(
         title="Tea shop",
         tabs=[TabInfo(page_id=0, url="http://shop.test/", title="Tea shop")],
         interacted_element=[element, *[None] * (len(actions) - 1)],
-        screenshot=base64.b64encode(png(80, 40)).decode(),
+        screenshot=base64.b64encode(picture(80, 40, 0x80)).decode(),
     )
     times = StepMetadata(
         step_start_time=1.7e9 + number,

@@ -10,13 +10,10 @@ OUT gets `short.eval`, `long.eval`, `cut.eval`, `broken.eval`, the same in chunk
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
-import struct
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +34,7 @@ from inspect_ai.model import (
 from inspect_ai.scorer import Score, accuracy, includes, scorer
 from inspect_ai.solver import basic_agent, generate, solver
 from inspect_ai.tool import ToolCall, tool
+from scripted import png
 
 
 async def count_words(self: Any, text: str) -> int:
@@ -45,22 +43,6 @@ async def count_words(self: Any, text: str) -> int:
 
 
 ModelAPI.count_text_tokens = count_words
-
-
-def png(shade: int) -> str:
-    """Returns an image of 64 × 32 pixels, as a data URL."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", 64, 32, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + bytes([shade]) * 64) * 32)
-    data = (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    )
-    return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
 @tool

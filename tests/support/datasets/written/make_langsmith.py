@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ from langchain_core.tracers.langchain import LangChainTracer
 from langgraph.prebuilt import create_react_agent
 from langsmith._internal._serde import dumps_json
 from langsmith.wrappers import wrap_openai
-from make_otel import LONG, SCRIPTS, Handler, Server, png
+from make_otel import LONG, SCRIPTS
 from openai import BadRequestError, OpenAI
+from scripted import Handler, Server, png
 
 
 class Scripted(FakeMessagesListChatModel):
@@ -110,9 +110,7 @@ def dicts(run: Any) -> list[dict[str, Any]]:
 
 def openai(out: Path, name: str, script: list[Any], server: Server) -> None:
     server.replies = list(script)
-    client = wrap_openai(
-        OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0)
-    )
+    client = wrap_openai(OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0))
     roots: list[Any] = []
 
     @langsmith.traceable(run_type="tool", name="browser")
@@ -152,15 +150,13 @@ def openai(out: Path, name: str, script: list[Any], server: Server) -> None:
 def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     langchain(out)
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = Server(Handler)
     for name, script in {
         "long": LONG,
         "short": SCRIPTS["short"],
         "broken": SCRIPTS["broken"],
     }.items():
         openai(out, name, script, server)
-    server.shutdown()
 
 
 main(Path(sys.argv[1]))

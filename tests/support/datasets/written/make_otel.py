@@ -12,46 +12,16 @@ both conventions, and `spans.jsonl`, as the SDK itself writes the short run.
 from __future__ import annotations
 
 import base64
-import http.server
 import json
 import os
-import struct
 import subprocess
 import sys
-import threading
-import zlib
 from pathlib import Path
 from typing import Any
 
+from scripted import Handler, Server, calls, png
+
 GOAL = "Buy green tea"
-
-
-def png(shade: int) -> str:
-    """Returns an image of 64 × 32 pixels, as a data URL."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", 64, 32, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + bytes([shade]) * 64) * 32)
-    data = (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    )
-    return "data:image/png;base64," + base64.b64encode(data).decode()
-
-
-def calls(text: str, *made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    listed = [
-        {
-            "id": f"call-{text}-{i}",
-            "type": "function",
-            "function": {"name": name, "arguments": json.dumps(arguments)},
-        }
-        for i, (name, arguments) in enumerate(made)
-    ]
-    return {"role": "assistant", "content": text, **({"tool_calls": listed} if listed else {})}
 
 
 LONG = [
@@ -67,46 +37,6 @@ SCRIPTS = {
     "broken": LONG[:2],
     "pictures": [LONG[2], LONG[4]],
 }
-
-
-class Server(http.server.ThreadingHTTPServer):
-    replies: list[dict[str, Any]]
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        if not self.server.replies:
-            self.answer(400, {"error": {"message": "no reply is left"}})
-            return
-        message = self.server.replies.pop(0)
-        reason = "tool_calls" if message.get("tool_calls") else "stop"
-        choice = {"index": 0, "message": message, "finish_reason": reason}
-        usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
-        self.answer(
-            200,
-            {
-                "id": "c",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "scripted-1",
-                "choices": [choice],
-                "usage": usage,
-            },
-        )
-
-    def answer(self, status: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def run(kind: str, script: str, out: Path) -> None:
@@ -135,12 +65,9 @@ def run(kind: str, script: str, out: Path) -> None:
         from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor
 
         OpenAIInstrumentor().instrument(tracer_provider=provider)
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(Handler)
     server.replies = list(SCRIPTS[script])
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    client = OpenAI(
-        base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0
-    )
+    client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     tracer = provider.get_tracer("shopper")
     agent = (
         {

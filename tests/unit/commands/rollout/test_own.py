@@ -126,18 +126,6 @@ def test_own_options_reach_each_side(own: str, tmp_path: Path) -> None:
         ),
         ("Echo", "Says", ("--environment", "Echo"), "give ENVIRONMENT without a flag"),
         ("Echo", "Says", ("--policy.start", "3"), "--policy.start: unknown option"),
-        (
-            "Echo",
-            "Says",
-            ("--policy.reasoning",),
-            "has no such option; policies with this option: react",
-        ),
-        (
-            "Echo",
-            "Says",
-            ("--temperature", "1"),
-            "policies with this option: react, step, screen, cogagent, autoui",
-        ),
     ],
 )
 def test_own_errors_are_one_line(

@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 import prill
-from prill.datasets.formats.stagehand import load, load_labels, load_rubrics
+from prill.datasets.formats.stagehand import load, load_labels
 from prill.evaluators.criteria import read_rubrics
 from prill.io.store import encode
 from prill.testing import ScriptedModel
@@ -192,16 +192,6 @@ def test_verdicts_are_labels_only(tmp_path: Path) -> None:
         assert word not in line
 
 
-def test_a_rubric_is_one_that_the_judge_reads(tmp_path: Path) -> None:
-    ((task, criteria),) = load_rubrics(long(tmp_path / "a"))
-    (tmp_path / "rubrics.jsonl").write_text(json.dumps({"task_id": task, "criteria": criteria}))
-    (rubric,) = read_rubrics(tmp_path / "rubrics.jsonl").values()
-    assert [(one.text, one.weight) for one in rubric.criteria] == [
-        ("Tea: Green tea is in the cart", 3),
-        ("If there is a choice: Size", 1),
-    ]
-
-
 async def test_convert_writes_the_rubrics_that_the_judge_reads(tmp_path: Path) -> None:
     """Two runs of a task have one rubric; the judge takes the file, and asks for no criteria."""
     for name in ("one", "two"):
@@ -210,7 +200,10 @@ async def test_convert_writes_the_rubrics_that_the_judge_reads(tmp_path: Path) -
     assert (done.rubrics, done.to_dict()["rubrics"]) == (1, 1) and "1 rubrics" in str(done)
     file = tmp_path / "out/rubrics.jsonl"
     (rubric,) = read_rubrics(file).values()
-    assert [one.weight for one in rubric.criteria] == [3, 1]
+    assert [(one.text, one.weight) for one in rubric.criteria] == [
+        ("Tea: Green tea is in the cart", 3),
+        ("If there is a choice: Size", 1),
+    ]
     judge = prill.judge("rubric", model=ScriptedModel([]), rubrics=str(file))
     (run, *_) = prill.read_trajectories(tmp_path / "out/trajectories.jsonl")
     assert judge._supplied(run) == rubric

@@ -86,8 +86,9 @@ def claimed(items: Iterable[Trajectory | BadLine]) -> object:
         ("done", {"success": True, "text": "x"}, True),
         ("done", {"success": False, "text": "x"}, False),
         ("done", {"text": "success"}, None),
-        ("terminate", {"status": "failure"}, False),
+        ("terminate", {"status": "Failure"}, False),
         ("terminate", {"status": "success"}, True),
+        ("terminate", {"status": "42"}, None),
         ("click", {"index": 1, "success": True}, None),
     ],
 )

@@ -13,7 +13,6 @@ import pytest
 from prill.cli import main
 from prill.episodes.loop import run_episode
 from prill.io.store import iter_trajectories, read_labels, write_trajectories
-from prill.papers.bench.run import BenchConfig, bench
 from prill.papers.mind2web.environment import Mind2Web
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.protocols import Abridging
@@ -253,17 +252,6 @@ def test_bench_counts_refusals_apart(
     assert "**theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base)" in text
     assert "Broke off, and count neither as right nor as wrong: 1 turns." in text
     assert "<svg" in (out / "results.svg").read_text()
-    config = BenchConfig(
-        spec={"environment": {"name": "mind2web", "recordings": data}},
-        policy=f"{tmp_path / 'actor.py'}:Actor",
-        output=tmp_path / "python",
-    )
-    result = bench(config)
-    assert (
-        not result.complete
-        and json.loads((tmp_path / "python/results.json").read_text()) == results
-    )
-    assert list(result.to_pandas()["split"]) == ["cross-task", "cross-website"]
 
 
 def test_bench_goes_on_where_it_was_stopped(

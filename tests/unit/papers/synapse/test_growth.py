@@ -13,7 +13,6 @@ from prill.io.store import encode, write_labels, write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.growth import build_xpath, grow, make_exemplar
 from prill.papers.synapse.memory import ExemplarMemory
-from prill.papers.synapse.runs import ExemplarsConfig, exemplars
 from prill.papers.synapse.sandbox import Page, find_now
 from prill.types import (
     Action,
@@ -173,18 +172,6 @@ def test_the_verb_makes_and_extends_a_memory(
         exemplar.source
         for exemplar in ExemplarMemory.load(tmp_path / "memory", TfidfEmbedder()).exemplars
     ] == ["x", "y"]
-    config = ExemplarsConfig(
-        trajectories=[tmp_path / "t.jsonl"],
-        verdicts=[tmp_path / "v.jsonl"],
-        output=tmp_path / "python",
-        threshold=0.7,
-        labels=tmp_path / "l.jsonl",
-    )
-    assert exemplars(config).to_dict() == told
-    lines = [
-        (tmp_path / folder / "exemplars.jsonl").read_bytes() for folder in ("memory", "python")
-    ]
-    assert lines[0] == lines[1]
     assert main([*words, "--threshold", "0.1"]) == 0
     assert "added: 1;" in capsys.readouterr().out
     assert main([*words, "--threshold", "0.7", "--calibration", "c.json"]) == 2

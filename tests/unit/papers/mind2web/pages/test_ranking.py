@@ -166,19 +166,3 @@ def test_rank_command_tells_figures(
         str(result) == out.strip()
         and (tmp_path / "p.json").read_bytes() == (tmp_path / "s.json").read_bytes()
     )
-    assert (
-        main(
-            [
-                "papers",
-                "rank",
-                str(gold),
-                "-o",
-                str(tmp_path / "s.json"),
-                "--ranker",
-                "embedding:tfidf",
-                "--json",
-            ]
-        )
-        == 0
-    )
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(result.to_dict()))
