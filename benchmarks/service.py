@@ -8,7 +8,7 @@ that the queue explains (clients divided by concurrency, times the latency), the
 start, in the middle and at the end, and whether every answer was the right one. With `--faults 0.1`
 a tenth of the judge's answers are errors, of which no call is tried again by the judge itself; with
 `--term` the service gets SIGTERM in the middle: then every request that was accepted must have its
-answer.
+answer; a client may still send its next one on a connection that is closing.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class Outcome:
     zero_without_verdict: int = 0
     refused: int = 0  # 502: the judge failed, and the client asks again
     turned_away: int = 0  # no connection after SIGTERM
-    dropped: int = 0  # accepted, and never answered
+    dropped: int = 0  # never answered, or sent on a connection that was just closing
     memory: list[float] = field(default_factory=list)
     cpu: float = 0.0  # seconds of the service, until the last request was asked
 
@@ -168,7 +168,7 @@ def main() -> None:
         f"right {outcome.right}, wrong {outcome.wrong}, 0 without a verdict "
         f"{outcome.zero_without_verdict}"
     )
-    print(f"accepted and never answered: {outcome.dropped}")
+    print(f"never answered, or sent on a connection that was closing: {outcome.dropped}")
     print(
         f"asked again after 502: {outcome.refused}; calls of the judge: {calls}; turned away: "
         f"{outcome.turned_away}"

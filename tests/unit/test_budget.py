@@ -13,8 +13,8 @@ from tests.unit.test_structure import MODULES
 
 # CONTRIBUTING.md says the same. A budget may be lowered; raising one needs a user who asks.
 BUDGETS = {
-    "product lines": 106_000,
-    "test lines": 81_980,
+    "product lines": 105_900,
+    "test lines": 80_250,
     "words of documents": 27_000,
     "subcommands": 26,
     "options": 450,

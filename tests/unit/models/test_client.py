@@ -316,6 +316,17 @@ async def test_images_follow_text_with_type(endpoint: ScriptedEndpoint, picture:
     assert reply.usage.images == 1
 
 
+async def test_missing_counts_are_estimated(endpoint: ScriptedEndpoint) -> None:
+    choice = {
+        "message": {"content": '{"thoughts": "", "status": "failure"}'},
+        "finish_reason": "stop",
+    }
+    endpoint.script = [lambda body: web.json_response({"choices": [choice]})]
+    reply = await model(endpoint).complete(ASK, form=FORM)
+    # 18 and 38 characters
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (5, 10)
+
+
 async def test_cache_answers_equal_requests(
     endpoint: ScriptedEndpoint, tmp_path: Path, picture: str
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.agreement.agreement import Agreement, Figure, agreement, by_step
-from prill.evaluators.metrics import bootstrap, intervals, wilson
+from prill.evaluators.metrics import bootstrap, intervals, jackknife, wilson
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, StepVerdict, UnscoredReason, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")
@@ -66,7 +66,6 @@ def test_kappa_is_beyond_chance() -> None:
 def test_one_kind_of_labels_leaves_undefined() -> None:
     figures = by_name(table(8, 0, 0, 2).figures)
     assert figures["recall"].value == 0.8
-    assert by_name(table(0, 0, 8, 2).figures)["precision"].undefined
     assert [figures[name].undefined for name in ("specificity", "balanced accuracy", "recall")] == [
         True,
         True,
@@ -105,6 +104,27 @@ def test_unmatched_records_are_counted() -> None:
         result.labels_without_verdict,
         result.undecided,
     ) == (1, 1, 1, 1)
+
+
+def test_rule_decides_between_annotators() -> None:
+    opinions = {"a": [None, False, True, False], "b": [True, False]}
+    labels = [
+        LabelRecord(id=id, success=s, annotator=f"P{i}")
+        for id, said in opinions.items()
+        for i, s in enumerate(said)
+    ]
+    verdicts = [verdict("a", False), verdict("b", False)]
+    result = agreement(verdicts, labels)
+    assert (result.confusion.tn, result.judged, result.undecided_by, result.truth) == (
+        1,
+        1,
+        {"tie": 1},
+        "majority",
+    )
+    assert agreement(verdicts, labels, truth="first").confusion.fn == 1
+    assert agreement(verdicts, labels, truth="P2").undecided_by == {"labelled only by others": 1}
+    with pytest.raises(UsageError, match=r"all 2 labels .* undecided \(2 not unanimous\)"):
+        agreement(verdicts, labels, truth="unanimous")
 
 
 def test_labels_without_verdict_are_wrong() -> None:
@@ -182,6 +202,19 @@ def test_few_tasks_give_wider_t_intervals() -> None:
     )
     lower, upper = bootstrap(clusters)
     assert high[0] - low[0] > upper[0] - lower[0]
+
+
+def test_few_tasks_have_the_published_intervals() -> None:
+    """With a printed table of Student's quantiles."""
+    low, high = jackknife(
+        np.array([[7, 1, 5, 2, 0], [3, 2, 6, 1, 1], [9, 0, 2, 2, 0], [4, 3, 3, 0, 2]])
+    )
+    assert low[[0, 2, 7]].tolist() == pytest.approx(
+        [0.675364149488, 0.311515702554, 0.380674217717], abs=1e-9
+    )
+    assert high[[0, 2, 7]].tolist() == pytest.approx(
+        [0.858000947008, 0.970128168754, 0.685753481909], abs=1e-9
+    )
 
 
 def test_wilson_is_the_textbook_one() -> None:

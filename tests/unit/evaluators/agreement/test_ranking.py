@@ -26,6 +26,11 @@ def paired(scores: Sequence[float | None], truths: Sequence[bool]) -> Pairing:
     return pair(verdicts, [LabelRecord(id=str(i), success=truth) for i, truth in enumerate(truths)])
 
 
+def test_auc_counts_ties_as_half() -> None:
+    # Successes .9 and .5, failures .5 and .1: pairs .9>.5, .9>.1, .5=.5, .5>.1.
+    assert auc([0.9, 0.5, 0.5, 0.1], [True, True, False, False]) == 3.5 / 4
+
+
 def test_auc_equals_count_over_pairs() -> None:
     generator = np.random.default_rng(3)
     scores, truths = generator.integers(0, 12, 200) / 11, generator.random(200) < 0.3

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from prill.datasets.webarena_tasks import Checks, TaskConfig, task_parts
-from prill.evaluators.agreement.corrections import success_rates
-from prill.types import LabelRecord
+from prill.evaluators.agreement.agreement import agreement
+from prill.evaluators.agreement.corrections import correct, load_corrections, success_rates
+from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 
 def config(number: int, sites: str, types: str) -> TaskConfig:
@@ -49,3 +52,33 @@ def test_rates_with_and_without_corrections() -> None:
     whole = rates["all", "all"]
     assert (whole.rate, whole.corrected_rate) == (0.4, 0.2)
     assert whole.interval[0] < 0.4 < whole.interval[1]
+
+
+def test_gold_correction_flips_task_24() -> None:
+    judge = EvaluatorInfo("always-fail", "1")
+    verdicts = [Verdict(id=str(i), success=False, score=0.0, evaluator=judge) for i in range(30)]
+    labels = [LabelRecord(id=str(i), success=i == 24, source="oracle") for i in range(30)]
+    before = agreement(verdicts, labels)
+    after = agreement(verdicts, correct(labels, load_corrections("webarena")).labels)
+    assert (before.confusion.fn, before.confusion.tn) == (1, 29)
+    assert (after.confusion.fn, after.confusion.tn) == (0, 30)
+    figures = {figure.name: figure for figure in before.figures}
+    assert (figures["precision"].value, figures["precision"].undefined) == (0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("accuracy", 0.8744), ("precision", 0.4615), ("recall", 0.6522), ("F1", 0.5405)],
+)
+def test_confusion_of_the_paper(name: str, value: float) -> None:
+    judge = EvaluatorInfo("vlm", "1")
+    outcomes = (
+        [(True, True)] * 60 + [(True, False)] * 70 + [(False, False)] * 650 + [(False, True)] * 32
+    )
+    verdicts = [
+        Verdict(id=str(i), success=judged_success, evaluator=judge)
+        for i, (judged_success, _) in enumerate(outcomes)
+    ]
+    labels = [LabelRecord(id=str(i), success=truth) for i, (_, truth) in enumerate(outcomes)]
+    figures = {figure.name: figure.value for figure in agreement(verdicts, labels).figures}
+    assert figures[name] == pytest.approx(value, abs=5e-5)

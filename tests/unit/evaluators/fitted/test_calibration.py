@@ -94,6 +94,16 @@ def test_brier_is_mean_squared_distance() -> None:
     assert brier([0.8, 0.5, 0.4], [True, True, False]) == pytest.approx(0.45 / 3)
 
 
+def test_isotonic_worked_example() -> None:
+    # 1, 0 pool to 1/2; 0, 1, 1, 0 pool step by step: 1/2 then 0 -> 1/3; then 1, 1 then 0 -> 2/3.
+    fit = fit_isotonic([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [True, False, False, True, True, False])
+    assert fit.scores == (0.1, 0.3, 0.4, 0.6)
+    assert fit.values == pytest.approx((1 / 3, 1 / 3, 2 / 3, 2 / 3))
+    assert [fit(score) for score in (0.0, 0.2, 0.35, 0.9)] == pytest.approx(
+        [1 / 3, 1 / 3, 1 / 2, 2 / 3]
+    )
+
+
 @given(LABELLED)
 def test_isotonic_matches_scikit_learn(rows: list[tuple[float, bool]]) -> None:
     isotonic = pytest.importorskip("sklearn.isotonic")

@@ -72,6 +72,14 @@ def test_synapse_has_58_figures_of_64_tasks() -> None:
     assert [other and other.tasks for other in others] == [58, 50, 49, 33, 33, 58, 58, 50, 50, 53]
 
 
+def test_synapse_columns_are_the_printed_ones_by_task() -> None:
+    rows = read_paper("synapse").tasks
+    assert rows["terminal"][:3] == (1.0, 0.88, 1.0)
+    assert rows["terminal"][6] == -0.01, "a mean of rewards, as CC-Net has it"
+    assert rows["guess-number"][1:4] == (0.99, 0.2, 0.88)
+    assert rows["use-spinner"][8:] == (0.11, 0.07, 0.17)
+
+
 def test_webarena_groups_come_to_the_whole() -> None:
     paper = read_paper("step-webarena")
     assert sum(paper.sizes.values()) == 812
