@@ -33,6 +33,7 @@ from PIL import Image
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.io.store import encode, write_trajectories
 from prill.policies.miniwob_text import PageElement, TextPage, named
+from prill.policies.scripted.scripts import match_groups, quoted
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 SAMPLES = Path(__file__).parents[1] / "datasets/samples/miniwob"
@@ -84,17 +85,6 @@ def _select(field: PageElement, value: str) -> Action:
     return Action("select", text, target=field.target, value=value)
 
 
-def quoted(goal: str) -> list[str]:
-    return re.findall(r'"([^"]*)"', goal)
-
-
-def groups(pattern: str, goal: str) -> tuple[str, ...]:
-    match = re.search(pattern, goal)
-    if match is None:
-        raise LookupError(f"the goal has another form: {goal}")
-    return match.groups()
-
-
 def other(right: T, choices: Sequence[T], differs: Callable[[T], bool] | None = None) -> T:
     """Returns the choice after the right one that differs from it."""
     start = choices.index(right) + 1
@@ -136,14 +126,14 @@ def buy_ticket(goal: str, page: TextPage) -> Play:
 
 
 def choose_date_easy(goal: str, page: TextPage) -> Play:
-    day = str(int(groups(r"12/(\d\d)/2016", goal)[0]))
+    day = str(int(match_groups(r"12/(\d\d)/2016", goal)[0]))
     page = yield click(page.all("textbox")[0])
     page = yield pick([e for e in page.all("link") if e.name.isdigit()], day)
     yield submit(page)
 
 
 def choose_list(goal: str, page: TextPage) -> Play:
-    name = groups(r"Select (.*) from the list", goal)[0]
+    name = match_groups(r"Select (.*) from the list", goal)[0]
     names = [option.name for option in page.all("option")]
     page = yield choose(page.all("combobox")[0], name, other(name, names))
     yield submit(page)
@@ -154,7 +144,7 @@ def click_button(goal: str, page: TextPage) -> Play:
 
 
 def click_checkboxes(goal: str, page: TextPage) -> Play:
-    wanted = groups(r"Select (.*) and click Submit", goal)[0].split(", ")
+    wanted = match_groups(r"Select (.*) and click Submit", goal)[0].split(", ")
     boxes = page.all("checkbox")
     wrong = iter([box for box in boxes if box.name not in wanted])
     for box in [box for box in boxes if box.name in wanted]:
@@ -180,18 +170,18 @@ def click_link(goal: str, page: TextPage) -> Play:
 
 
 def click_menu(goal: str, page: TextPage) -> Play:
-    name = groups(r'labeled "(.*)"', goal)[0]
+    name = match_groups(r'labeled "(.*)"', goal)[0]
     page = yield click(page.all("button")[0])
     yield pick(page.all("menuitem", "item"), name, commit=True)
 
 
 def click_option(goal: str, page: TextPage) -> Play:
-    page = yield pick(page.all("radio"), groups(r"Select (.*) and click Submit", goal)[0])
+    page = yield pick(page.all("radio"), match_groups(r"Select (.*) and click Submit", goal)[0])
     yield submit(page)
 
 
 def scroll_list(goal: str, page: TextPage) -> Play:
-    wanted = groups(r"Select (.*) from the scroll list", goal)[0].split(", ")
+    wanted = match_groups(r"Select (.*) from the scroll list", goal)[0].split(", ")
     wrong = iter([o.name for o in page.all("option") if o.name not in wanted])
     for name in wanted:
         page = yield choose(page.all("listbox")[0], name, next(wrong))
@@ -220,13 +210,13 @@ def click_widget(goal: str, page: TextPage) -> Play:
 
 def copy_paste(goal: str, page: TextPage) -> Play:
     source, field = page.all("textbox")[:2]
-    (text,) = groups(r'value "(.*)"', source.state)
+    (text,) = match_groups(r'value "(.*)"', source.state)
     page = yield enter(field, text, " ".join(text.split()[:-1]) + text[-1])
     yield submit(page)
 
 
 def email_inbox(goal: str, page: TextPage) -> Play:
-    sender = groups(r"email by (\w+)", goal)[0]
+    sender = match_groups(r"email by (\w+)", goal)[0]
     mails = page.all("item")
     right = next((mail for mail in mails if mail.name.split()[0] == sender), None)
     if right is None:
@@ -239,13 +229,13 @@ def email_inbox(goal: str, page: TextPage) -> Play:
     page = yield click(right)
     reply = "reply" in goal
     page = yield click(page.named("icon", "email-reply" if reply else "email-forward"))
-    value = quoted(goal)[0] if reply else groups(r"email to (\w+)", goal)[0]
+    value = quoted(goal)[0] if reply else match_groups(r"email to (\w+)", goal)[0]
     page = yield enter(page.all("textbox")[0], value, misspelt(value))
     yield click(page.named("icon", "send-reply" if reply else "send-forward"), commit=True)
 
 
 def enter_date(goal: str, page: TextPage) -> Play:
-    day = datetime.strptime(groups(r"(\d\d/\d\d/\d{4})", goal)[0], "%m/%d/%Y")
+    day = datetime.strptime(match_groups(r"(\d\d/\d\d/\d{4})", goal)[0], "%m/%d/%Y")
     wrong = day + timedelta(days=len(goal) % 5 + 1)
     page = yield enter(page.all("textbox")[0], f"{day:%Y-%m-%d}", f"{wrong:%Y-%m-%d}")
     yield submit(page)
@@ -259,14 +249,14 @@ def enter_password(goal: str, page: TextPage) -> Play:
 
 
 def enter_text(goal: str, page: TextPage) -> Play:
-    typed, case = groups(r'Type "(.*)" in all (lower|upper) case', goal)
+    typed, case = match_groups(r'Type "(.*)" in all (lower|upper) case', goal)
     name = typed.lower() if case == "lower" else typed.upper()
     page = yield enter(page.all("textbox")[0], name, misspelt(name))
     yield submit(page)
 
 
 def enter_time(goal: str, page: TextPage) -> Play:
-    hour, minute, half = groups(r"(\d+):(\d\d) ([AP]M)", goal)
+    hour, minute, half = match_groups(r"(\d+):(\d\d) ([AP]M)", goal)
     right = f"{int(hour) % 12 + 12 * (half == 'PM'):02}:{minute}"
     wrong = f"{int(hour) % 12 + 12 * (half == 'AM'):02}:{minute}"
     page = yield enter(page.all("textbox")[0], right, wrong)
@@ -274,7 +264,7 @@ def enter_time(goal: str, page: TextPage) -> Play:
 
 
 def find_word(goal: str, page: TextPage) -> Play:
-    at = int(groups(r"Find the (\d+)", goal)[0]) - 1
+    at = int(match_groups(r"Find the (\d+)", goal)[0]) - 1
     said = " ".join(text.name for text in page.all("text"))
     words = [re.sub(r"[^A-Za-z]", "", word) for word in said.split()]
     page = yield enter(page.all("textbox")[0], words[at], other(words[at], words))
@@ -283,12 +273,12 @@ def find_word(goal: str, page: TextPage) -> Play:
 
 def focus_text(goal: str, page: TextPage) -> Play:
     fields = page.all("textbox")
-    right = fields[int(groups(r"(\d)", goal)[0]) - 1]
+    right = fields[int(match_groups(r"(\d)", goal)[0]) - 1]
     yield click(right, other(right, fields), commit=True)
 
 
 def form_sequence(goal: str, page: TextPage) -> Play:
-    radio, value, field = groups(r'the (\d)\w+ radio .* number "(.*)" into the (\d)', goal)
+    radio, value, field = match_groups(r'the (\d)\w+ radio .* number "(.*)" into the (\d)', goal)
     radios = page.all("radio")
     right = radios[int(radio) - 1]
     number = str(int(value) + 1) if value != "9" else "8"
@@ -299,7 +289,7 @@ def form_sequence(goal: str, page: TextPage) -> Play:
 
 
 def form_with_list(goal: str, page: TextPage) -> Play:
-    value, button = groups(r'Choose (.*) from the dropdown, .* labeled "(.*)"', goal)
+    value, button = match_groups(r'Choose (.*) from the dropdown, .* labeled "(.*)"', goal)
     names = [option.name for option in page.all("option") if option.name]
     page = yield choose(page.all("combobox")[0], value, other(value, names))
     yield pick(page.all("button"), button, commit=True)
@@ -313,7 +303,7 @@ def login_user(goal: str, page: TextPage) -> Play:
 
 
 def multi_orderings(goal: str, page: TextPage) -> Play:
-    genre, name, year = groups(r"for (.*) movies directed by (.*) from year (\d+)", goal)
+    genre, name, year = match_groups(r"for (.*) movies directed by (.*) from year (\d+)", goal)
     values = {"Year": year, "Genre": genre, "Director": name}
     wrong = ("Year", "Director", "Genre")[int(year) % 3]
     for row in page.all("row"):
@@ -340,14 +330,14 @@ def navigate_tree(goal: str, page: TextPage) -> Play:
 
 
 def read_table(goal: str, page: TextPage) -> Play:
-    key = groups(r"value of (.*) into", goal)[0]
+    key = match_groups(r"value of (.*) into", goal)[0]
     rows = {row.inside[0].name: row.inside[1].name for row in page.all("row")}
     page = yield enter(page.all("textbox")[0], rows[key], other(rows[key], list(rows.values())))
     yield submit(page)
 
 
 def search_engine(goal: str, page: TextPage) -> Play:
-    at = int(groups(r"click the (\d+)", goal)[0]) - 1
+    at = int(match_groups(r"click the (\d+)", goal)[0]) - 1
     page = yield enter(page.all("textbox")[0], quoted(goal)[0])
     page = yield click(page.named("button", "Search"))
     if at >= 3:
@@ -358,7 +348,7 @@ def search_engine(goal: str, page: TextPage) -> Play:
 
 def simple_arithmetic(goal: str, page: TextPage) -> Play:
     said = " ".join(text.name for text in page.all("text"))
-    first, sign, second = groups(r"(\d+) (.) (\d+) =", said)
+    first, sign, second = match_groups(r"(\d+) (.) (\d+) =", said)
     a, b = int(first), int(second)
     result = a + b if sign == "+" else a - b if sign == "-" else a * b
     page = yield enter(
@@ -368,7 +358,7 @@ def simple_arithmetic(goal: str, page: TextPage) -> Play:
 
 
 def social_media(goal: str, page: TextPage) -> Play:
-    user, button = groups(r'For the user (@\w+), click on the "(.*)" button', goal)
+    user, button = match_groups(r'For the user (@\w+), click on the "(.*)" button', goal)
     heads = [(e, re.search(r"(@\w+)", e.name)) for e in page.all("text")]
     posts = [(e, found[1]) for e, found in heads if found]
     right = next((post for post in posts if post[1] == user), None)
