@@ -597,6 +597,34 @@ async def test_nothing_is_wider_than_the_screen(browser: Chromium, tmp_path: Pat
     await closed(context)
 
 
+@browsed
+async def test_two_judges_figures_fit_a_laptop(browser: Chromium, tmp_path: Path) -> None:
+    truths = {f"r{i}": i % 2 == 0 for i in range(60)}
+    runs = [
+        replace(trajectory(id), task=Task(id=f"t{i % 12}", goal="g")) for i, id in enumerate(truths)
+    ]
+    said = [
+        Judge(
+            name,
+            info,
+            {
+                id: verdict(id, truth or i % 5 == 0, info)
+                for i, (id, truth) in enumerate(truths.items())
+            },
+        )
+        for name, info in (("first", FIRST), ("second", replace(FIRST, name="second")))
+    ]
+    gold = [LabelRecord(id=id, success=truth) for id, truth in truths.items()]
+    write_report(tmp_path / "r.html", runs, said, gold)
+    context = await browser.context(1280, 800)
+    shown = await context.new_page()
+    await shown.goto((tmp_path / "r.html").as_uri())
+    table = shown.locator(".of-figures")
+    assert "number of steps, without a judge" in await table.inner_text()
+    assert await table.evaluate("table => table.scrollWidth <= table.clientWidth")
+    await closed(context)
+
+
 # Attempts at one task
 
 
